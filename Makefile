@@ -1,0 +1,43 @@
+# Two commands do all the set-up: `make demo` and `make test`. Both make .venv by themselves.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: env demo test lint types layers format clean benchmarks
+
+env: $(STAMP)
+
+# Made once, and again only when pyproject.toml changes.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "bagwise needs Python 3.11 or newer; try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+demo: env
+	$(BIN)/bagwise demo --out demo_output
+
+test: env
+	$(BIN)/python -m pytest
+
+lint: env
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/codespell bagwise tests benchmarks docs examples README.md CHANGELOG.md CONTRIBUTING.md
+
+types: env
+	$(BIN)/mypy
+
+layers: env
+	$(BIN)/lint-imports
+
+format: env
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+benchmarks: env
+	$(BIN)/python benchmarks/foundation.py
+
+clean:
+	rm -rf .venv demo_output .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""bagwise.model_selection"""
