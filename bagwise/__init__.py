@@ -1,1 +1,55 @@
-"""bagwise"""
+"""bagwise: learning from bags, whole objects that carry several labels while their parts carry none."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from bagwise.bags import Bags, MultiViewBags
+from bagwise.dataset import Dataset
+
+__version__ = "0.1.0"
+
+# Imported when first used, so that `import bagwise` needs NumPy and scipy.sparse alone.
+_LAZY = {
+    "all_estimators": "bagwise.registry",
+    "load": "bagwise.persistence",
+    "load_dataset": "bagwise.datasets",
+    "read": "bagwise.io",
+    "save": "bagwise.persistence",
+    "write": "bagwise.io",
+}
+_MODULES = ("datasets", "inspection", "io", "metrics", "model_selection", "models", "preprocessing", "report")
+
+if TYPE_CHECKING:
+    from bagwise.datasets import load_dataset
+    from bagwise.io import read, write
+    from bagwise.persistence import load, save
+    from bagwise.registry import all_estimators
+
+__all__ = [
+    "Bags",
+    "Dataset",
+    "MultiViewBags",
+    "__version__",
+    "all_estimators",
+    "load",
+    "load_dataset",
+    "read",
+    "save",
+    "write",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        value = getattr(import_module(_LAZY[name]), name)
+        globals()[name] = value
+        return value
+    if name in _MODULES:
+        return import_module(f"bagwise.{name}")
+    raise AttributeError(f"module 'bagwise' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_MODULES, *globals()})

@@ -1,1 +1,1 @@
-"""bagwise.utils"""
+"""Small tools without knowledge of bags: files, Arrow, progress, optional packages."""

@@ -1,0 +1,676 @@
+"""The containers: ``Bags`` (one view) and ``MultiViewBags`` (several).
+
+A bag is a run of rows of one matrix, so a million bags are two arrays and no Python objects::
+
+    X        [ a0 a1 | b0 | c0 c1 c2 ]     one row per instance
+    offsets  [ 0       2    3         6 ]   bag i is X[offsets[i]:offsets[i + 1]]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from scipy import sparse
+
+from bagwise.errors import DataError
+
+Matrix = Any  # np.ndarray or scipy.sparse.csr_array; neither library has a type for both
+
+
+class Bags:
+    """Bags of instances: one contiguous matrix and the places where bags begin.
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix of shape (n_instances, n_features)
+        Instances, those of a bag next to each other. float32 and float64 are kept and, when
+        C-contiguous, not copied (memory maps included); other numbers are converted. Sparse input
+        is kept as CSR.
+    offsets : array-like of shape (n_bags + 1,)
+        Where bags begin; starts at 0, ends at ``n_instances``. Equal neighbours make an empty bag.
+    bag_ids : array-like of shape (n_bags,), optional
+        Names of the bags for messages and files; positions when left out. They travel with the bags.
+    instance_info : mapping or DataFrame, optional
+        Facts about each instance (a box, a time span, a text span): name -> array whose first
+        dimension is ``n_instances``. They are cut along with the bags; models never see them.
+    feature_names : sequence of str, optional
+        Names of the columns of ``X``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> bags = Bags.from_list([np.ones((2, 3)), np.zeros((1, 3)), np.ones((4, 3))])
+    >>> bags
+    Bags(3 bags, 7 instances, 3 features, dense float64)
+    >>> bags.sizes
+    array([2, 1, 4])
+    >>> bags[1:]            # shares memory
+    Bags(2 bags, 5 instances, 3 features, dense float64)
+    >>> bags[[2, 0]].bag_ids
+    array([2, 0])
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        offsets: Any,
+        *,
+        bag_ids: Any = None,
+        instance_info: Any = None,
+        feature_names: Iterable[str] | None = None,
+    ) -> None:
+        self.X: Matrix = _as_matrix(X)
+        self.offsets: np.ndarray = _as_offsets(offsets, self.X.shape[0])
+        self._bag_ids = None if bag_ids is None else _as_column("bag_ids", bag_ids, len(self))
+        self.instance_info: dict[str, np.ndarray] = _as_info(instance_info, self.n_instances)
+        self.feature_names: tuple[str, ...] | None = None
+        if feature_names is not None:
+            self.feature_names = tuple(str(name) for name in feature_names)
+            if len(self.feature_names) != self.n_features:
+                raise DataError(
+                    f"feature_names has {len(self.feature_names)} names for {self.n_features} columns of X"
+                )
+
+    # ------------------------------------------------------------------ other ways to make bags
+
+    @classmethod
+    def from_list(
+        cls,
+        arrays: Iterable[Any],
+        *,
+        bag_ids: Any = None,
+        instance_info: Any = None,
+        feature_names: Iterable[str] | None = None,
+    ) -> Bags:
+        """Make bags from one 2-D array (dense or sparse) per bag.
+
+        Examples
+        --------
+        >>> Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]]).offsets
+        array([0, 1, 3])
+        """
+        items = list(arrays)
+        if not items:
+            raise DataError("from_list needs at least one bag; for no bags at all use Bags(X[:0], [0])")
+        parts = [part if sparse.issparse(part) else np.asarray(part) for part in items]
+        widths = {part.shape[1] for part in parts if part.ndim == 2 and part.shape[0] > 0}
+        width = max(widths, default=max((p.shape[1] for p in parts if p.ndim == 2), default=0))
+        for i, part in enumerate(parts):
+            name = i if bag_ids is None else bag_ids[i]
+            if part.ndim == 1 and part.shape[0] == 0:
+                parts[i] = np.empty((0, width))  # a plain [] is an empty bag
+            elif part.ndim != 2:
+                raise DataError(
+                    f"bag {name!r} has {part.ndim} dimension(s), expected 2-D (instances x features); "
+                    "a single instance is written [x], not x"
+                )
+            elif part.shape[0] and part.shape[1] != width:
+                first = next(j for j, p in enumerate(parts) if p.ndim == 2 and p.shape[0])
+                expected = parts[first].shape[1]
+                if part.shape[1] != expected:
+                    raise DataError(
+                        f"bag {name!r} has {part.shape[1]} features, bag "
+                        f"{(first if bag_ids is None else bag_ids[first])!r} has {expected}"
+                    )
+        offsets = np.concatenate([[0], np.cumsum([part.shape[0] for part in parts], dtype=np.int64)])
+        filled = [part for part in parts if part.shape[0]] or [np.empty((0, width))]
+        X = _stack_rows(filled)
+        return cls(X, offsets, bag_ids=bag_ids, instance_info=instance_info, feature_names=feature_names)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        bag: str = "bag_id",
+        features: Sequence[str] | None = None,
+        info: Sequence[str] = (),
+    ) -> Bags:
+        """Make bags from a long table with one row per instance.
+
+        Parameters
+        ----------
+        frame : DataFrame or table
+            pandas, polars, pyarrow or anything else that speaks the Arrow C stream protocol.
+        bag : str, default="bag_id"
+            Column that says to which bag a row belongs. Rows need not be sorted; bags keep the
+            order of their first row, rows their order within a bag.
+        features : sequence of str, optional
+            Feature columns; by default every numeric column that is neither ``bag`` nor in ``info``.
+        info : sequence of str, default=()
+            Columns kept as ``instance_info``.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> table = pa.table({"bag_id": ["x", "y", "x"], "f1": [1.0, 2.0, 3.0], "word": ["a", "b", "c"]})
+        >>> bags = Bags.from_frame(table, info=["word"])
+        >>> bags.bag_ids.tolist(), bags.sizes.tolist(), bags.instance_info["word"].tolist()
+        (['x', 'y'], [2, 1], ['a', 'c', 'b'])
+        """
+        from bagwise.utils.arrow import long_table  # pyarrow is needed only here
+
+        X, offsets, bag_ids, instance_info, names = long_table(frame, bag, features, info)
+        return cls(X, offsets, bag_ids=bag_ids, instance_info=instance_info, feature_names=names)
+
+    @classmethod
+    def from_arrow(
+        cls,
+        column: Any,
+        *,
+        n_features: int | None = None,
+        bag_ids: Any = None,
+        feature_names: Iterable[str] | None = None,
+    ) -> Bags:
+        """Make bags from an Arrow list column: one list of instances per row.
+
+        ``list<fixed_size_list<float, d>>`` (also ``large_list``) becomes a dense matrix without copy,
+        ``list<list<struct<index, value>>>`` a CSR matrix; see `to_arrow`. Sparse lists do not know
+        how wide they are: give ``n_features``, or the highest index found decides.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> Bags.from_arrow(pa.array([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]]))
+        Bags(2 bags, 3 instances, 2 features, dense float64)
+        """
+        from bagwise.utils.arrow import ragged_from_arrow
+
+        X, offsets = ragged_from_arrow(column, n_features)
+        return cls(X, offsets, bag_ids=bag_ids, feature_names=feature_names)
+
+    def to_arrow(self) -> Any:
+        """Return the instances as an Arrow list array with ``self.offsets`` (no copy if dense)."""
+        from bagwise.utils.arrow import ragged_to_arrow
+
+        return ragged_to_arrow(self.X, self.offsets)
+
+    @classmethod
+    def concat(cls, parts: Iterable[Bags]) -> Bags:
+        """Join several containers with the same features, one after the other."""
+        items = list(parts)
+        if not items:
+            raise DataError("concat needs at least one Bags")
+        first = items[0]
+        for k, part in enumerate(items):
+            if part.n_features != first.n_features:
+                raise DataError(f"part {k} has {part.n_features} features, part 0 has {first.n_features}")
+            if part.feature_names is not None and first.feature_names is not None:
+                if part.feature_names != first.feature_names:
+                    raise DataError(
+                        f"part {k} has other feature names than part 0; reorder its columns first"
+                    )
+            if set(part.instance_info) != set(first.instance_info):
+                raise DataError(
+                    f"part {k} has instance_info {sorted(part.instance_info)}, "
+                    f"part 0 has {sorted(first.instance_info)}; keep the same facts in all parts"
+                )
+        starts = np.cumsum([0] + [part.n_instances for part in items])
+        offsets = np.concatenate([[0], *(part.offsets[1:] + s for part, s in zip(items, starts))])
+        info = {
+            name: np.concatenate([part.instance_info[name] for part in items]) for name in first.instance_info
+        }
+        named = any(part._bag_ids is not None for part in items)
+        ids = np.concatenate([part.bag_ids for part in items]) if named else None
+        X = _stack_rows([part.X for part in items])
+        return cls(X, offsets, bag_ids=ids, instance_info=info, feature_names=first.feature_names)
+
+    # ------------------------------------------------------------------ what is inside
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n_bags, n_features): what scikit-learn needs in order to split bags like rows of an array."""
+        return len(self), self.n_features
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of ``X``."""
+        return int(self.X.shape[1])
+
+    @property
+    def n_instances(self) -> int:
+        """Number of rows of ``X``."""
+        return int(self.X.shape[0])
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Number type of the instances."""
+        return self.X.dtype
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether ``X`` is a CSR matrix."""
+        return sparse.issparse(self.X)
+
+    @property
+    def bag_ids(self) -> np.ndarray:
+        """Names of the bags; positions if none were given."""
+        return np.arange(len(self)) if self._bag_ids is None else self._bag_ids
+
+    @property
+    def has_bag_ids(self) -> bool:
+        """Whether the bags were given names."""
+        return self._bag_ids is not None
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Number of instances of each bag."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def index(self) -> np.ndarray:
+        """Bag number of every instance: the other spelling of ``offsets``."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    def __repr__(self) -> str:
+        kind = "sparse" if self.is_sparse else "dense"
+        return (
+            f"Bags({len(self)} bags, {self.n_instances} instances, {self.n_features} features, "
+            f"{kind} {self.dtype})"
+        )
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            "Bags is not an array: bags differ in size. Use bags.X for the instance matrix, "
+            "OnInstances(transformer) to apply a scikit-learn transformer to it, or a bag embedding."
+        )
+
+    def equals(self, other: object) -> bool:
+        """Whether the other container holds the same bags, ids, facts and names."""
+        if not isinstance(other, Bags) or self.shape != other.shape or self.is_sparse != other.is_sparse:
+            return False
+        if self.is_sparse:
+            same_X = (self.X != other.X).nnz == 0
+        else:
+            same_X = np.array_equal(self.X, other.X)
+        return bool(
+            np.array_equal(self.offsets, other.offsets)
+            and same_X
+            and np.array_equal(self.bag_ids, other.bag_ids)
+            and self.feature_names == other.feature_names
+            and self.instance_info.keys() == other.instance_info.keys()
+            and all(np.array_equal(v, other.instance_info[k]) for k, v in self.instance_info.items())
+        )
+
+    # ------------------------------------------------------------------ cutting
+
+    def __iter__(self) -> Iterator[Matrix]:
+        for a, b in zip(self.offsets[:-1], self.offsets[1:]):
+            yield _row_range(self.X, a, b)
+
+    def __getitem__(self, key: Any) -> Any:
+        """``bags[i]`` is one bag's matrix; slices share memory, arrays, masks and lists gather.
+
+        ``bags[key, ...]`` is ``bags[key]``; ``bags[key, columns]`` also selects features.
+        """
+        columns: Any = Ellipsis
+        if isinstance(key, tuple):
+            if len(key) != 2:
+                raise IndexError(f"bags take one or two indices (bags, features), got {len(key)}")
+            key, columns = key
+        if isinstance(key, (int, np.integer)):
+            i = range(len(self))[int(key)]  # negative numbers, and IndexError when out of range
+            rows = _row_range(self.X, self.offsets[i], self.offsets[i + 1])
+            return rows if columns is Ellipsis else rows[:, columns]
+        cut = self if key is Ellipsis else self._cut(key)
+        return cut if columns is Ellipsis else cut._with_columns(columns)
+
+    def _cut(self, key: Any) -> Bags:
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            if step == 1:
+                return self._run(start, max(stop, start))
+            key = np.arange(start, stop, step)
+        return self._gather(bag_numbers(key, len(self)))
+
+    def _run(self, start: int, stop: int) -> Bags:
+        """Consecutive bags, sharing memory with these."""
+        a, b = self.offsets[start], self.offsets[stop]
+        info = {name: values[a:b] for name, values in self.instance_info.items()}
+        offsets = self.offsets[start : stop + 1] - a
+        return self._derive(_row_range(self.X, a, b), offsets, self.bag_ids[start:stop], info)
+
+    def _gather(self, which: np.ndarray) -> Bags:
+        rows, offsets = instance_rows(self.offsets, which)
+        X = self.X[rows] if self.is_sparse else self.X.take(rows, axis=0)
+        info = {name: values[rows] for name, values in self.instance_info.items()}
+        return self._derive(X, offsets, self.bag_ids[which], info)
+
+    def _with_columns(self, columns: Any) -> Bags:
+        names = None if self.feature_names is None else np.asarray(self.feature_names)[columns].tolist()
+        return self.with_X(self.X[:, columns], feature_names=names)
+
+    def _derive(self, X: Matrix, offsets: np.ndarray, bag_ids: Any, info: dict[str, np.ndarray]) -> Bags:
+        """Build bags from parts already known to be right, without checking them again."""
+        new = object.__new__(Bags)
+        new.X, new.offsets, new._bag_ids = X, offsets, bag_ids
+        new.instance_info, new.feature_names = info, self.feature_names
+        return new
+
+    def with_X(self, X: Any, feature_names: Iterable[str] | None = None) -> Bags:
+        """Return the same bags with other features for the same instances."""
+        return Bags(
+            X,
+            self.offsets,
+            bag_ids=self._bag_ids,
+            instance_info=self.instance_info,
+            feature_names=feature_names,
+        )
+
+    def singletons(self) -> Bags:
+        """Every instance as its own bag, without copying; ids become row numbers of ``X``."""
+        offsets = np.arange(self.n_instances + 1, dtype=np.int64)
+        return self._derive(self.X, offsets, None, self.instance_info)
+
+    # ------------------------------------------------------------------ a folder of memory maps
+
+    def save(self, folder: str | Path) -> None:
+        """Write a folder of ``.npy`` files that `open` maps into memory; replaces it as a whole."""
+        from bagwise.utils.folder import save_arrays
+
+        arrays = {"offsets": self.offsets}
+        if self.is_sparse:
+            arrays |= {"data": self.X.data, "indices": self.X.indices, "indptr": self.X.indptr}
+        else:
+            arrays["X"] = self.X
+        if self._bag_ids is not None:
+            arrays["bag_ids"] = self._bag_ids
+        arrays |= {f"info.{name}": values for name, values in self.instance_info.items()}
+        facts = {"n_features": self.n_features, "feature_names": self.feature_names}
+        save_arrays(folder, arrays, facts)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Bags:
+        """Open what `save` wrote as memory maps: nothing is read before it is used."""
+        from bagwise.utils.folder import open_arrays
+
+        arrays, facts = open_arrays(folder)
+        X = arrays.get("X")
+        if X is None:
+            shape = (len(arrays["indptr"]) - 1, facts["n_features"])
+            X = sparse.csr_array(
+                (arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape, copy=False
+            )
+        info = {k.removeprefix("info."): v for k, v in arrays.items() if k.startswith("info.")}
+        return cls(
+            X,
+            arrays["offsets"],
+            bag_ids=arrays.get("bag_ids"),
+            instance_info=info,
+            feature_names=facts["feature_names"],
+        )
+
+
+class MultiViewBags:
+    """Several views of the same bags, each with its own instances and features.
+
+    A view may be empty for a bag (a partial example); when two views share their instances,
+    stack their columns in one `Bags` instead.
+
+    Parameters
+    ----------
+    views : mapping of str to Bags
+        Views with the same number of bags, in the same order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rgb = Bags.from_list([np.ones((2, 3)), np.ones((1, 3))])
+    >>> words = Bags.from_list([np.ones((4, 5)), np.empty((0, 5))])
+    >>> mv = MultiViewBags({"rgb": rgb, "words": words})
+    >>> mv
+    MultiViewBags(2 bags; rgb: 3 instances x 3, words: 4 instances x 5)
+    >>> mv.present
+    array([[ True,  True],
+           [ True, False]])
+    """
+
+    def __init__(self, views: Mapping[str, Bags]) -> None:
+        if not views:
+            raise DataError("MultiViewBags needs at least one view")
+        self.views: dict[str, Bags] = dict(views)
+        first_name, first = next(iter(self.views.items()))
+        for name, bags in self.views.items():
+            if not isinstance(bags, Bags):
+                raise TypeError(f"view {name!r} must be a Bags, got {type(bags).__name__}")
+            if len(bags) != len(first):
+                raise DataError(
+                    f"view {name!r} has {len(bags)} bags, view {first_name!r} has {len(first)}; "
+                    "MultiViewBags.align joins views by bag id and leaves missing ones empty"
+                )
+        named = [bags for bags in self.views.values() if bags.has_bag_ids]
+        for bags in named[1:]:
+            differ = np.flatnonzero(bags.bag_ids != named[0].bag_ids)
+            if differ.size:
+                i = differ[0]
+                raise DataError(
+                    f"bag {i} is called {named[0].bag_ids[i]!r} in one view and {bags.bag_ids[i]!r} in "
+                    "another; MultiViewBags.align joins views by bag id"
+                )
+        self._named = named[0] if named else first
+
+    @classmethod
+    def align(cls, views: Mapping[str, Bags]) -> MultiViewBags:
+        """Join views by bag id; a bag that a view does not know is empty there."""
+        position: dict[Any, int] = {}
+        for name, bags in views.items():
+            ids = bags.bag_ids.tolist()
+            if len(set(ids)) != len(ids):
+                twice = next(i for k, i in enumerate(ids) if i in ids[:k])
+                raise DataError(
+                    f"view {name!r} has two bags with the id {twice!r}; ids must be unique to align"
+                )
+            for bag_id in ids:
+                position.setdefault(bag_id, len(position))
+        all_ids = np.asarray(list(position))
+        aligned = {}
+        for name, bags in views.items():
+            where = {bag_id: k for k, bag_id in enumerate(bags.bag_ids.tolist())}
+            order = [where[i] for i in position if i in where]
+            gathered = bags[np.asarray(order, dtype=np.int64)]
+            sizes = np.zeros(len(position), dtype=np.int64)
+            sizes[[i in where for i in position]] = gathered.sizes
+            offsets = np.concatenate([[0], np.cumsum(sizes)])
+            aligned[name] = gathered._derive(gathered.X, offsets, all_ids, gathered.instance_info)
+        return cls(aligned)
+
+    @classmethod
+    def concat(cls, parts: Iterable[MultiViewBags]) -> MultiViewBags:
+        """Join several containers with the same views, one after the other."""
+        items = list(parts)
+        for k, part in enumerate(items):
+            if part.view_names != items[0].view_names:
+                raise DataError(f"part {k} has views {part.view_names}, part 0 has {items[0].view_names}")
+        return cls({name: Bags.concat([part[name] for part in items]) for name in items[0].view_names})
+
+    @property
+    def view_names(self) -> tuple[str, ...]:
+        """Names of the views, in order."""
+        return tuple(self.views)
+
+    @property
+    def bag_ids(self) -> np.ndarray:
+        """Names of the bags; positions if none were given."""
+        return self._named.bag_ids
+
+    @property
+    def has_bag_ids(self) -> bool:
+        """Whether the bags were given names."""
+        return self._named.has_bag_ids
+
+    @property
+    def present(self) -> np.ndarray:
+        """Which bag has instances in which view: (n_bags, n_views) booleans."""
+        return np.column_stack([bags.sizes > 0 for bags in self.views.values()])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n_bags, features of all views together)."""
+        return len(self), sum(bags.n_features for bags in self.views.values())
+
+    @property
+    def n_instances(self) -> int:
+        """Number of instances of all views together."""
+        return sum(bags.n_instances for bags in self.views.values())
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Number of instances of each bag, all views together."""
+        return np.sum([bags.sizes for bags in self.views.values()], axis=0)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.views.values())))
+
+    def __repr__(self) -> str:
+        views = ", ".join(f"{n}: {b.n_instances} instances x {b.n_features}" for n, b in self.views.items())
+        return f"MultiViewBags({len(self)} bags; {views})"
+
+    __array__ = Bags.__array__
+
+    def __iter__(self) -> Iterator[dict[str, Matrix]]:
+        for matrices in zip(*self.views.values()):
+            yield dict(zip(self.views, matrices))
+
+    def __getitem__(self, key: Any) -> Any:
+        """``mv["name"]`` is a view; ``mv[i]`` a dict of matrices; other keys cut all views alike."""
+        if isinstance(key, str):
+            if key not in self.views:
+                raise KeyError(f"no view {key!r}; the views are {', '.join(self.views)}")
+            return self.views[key]
+        if isinstance(key, tuple):
+            if len(key) != 2 or key[1] is not Ellipsis:
+                raise IndexError("cut columns view by view: MultiViewBags take one index, the bags")
+            key = key[0]
+        if isinstance(key, (int, np.integer)):
+            return {name: bags[key] for name, bags in self.views.items()}
+        return MultiViewBags({name: bags[key] for name, bags in self.views.items()})
+
+    def select(self, names: Iterable[str]) -> MultiViewBags:
+        """Only the named views."""
+        return MultiViewBags({name: self[name] for name in names})
+
+    def equals(self, other: object) -> bool:
+        """Whether the other container holds the same views."""
+        return (
+            isinstance(other, MultiViewBags)
+            and self.view_names == other.view_names
+            and all(bags.equals(other[name]) for name, bags in self.views.items())
+        )
+
+
+# ---------------------------------------------------------------------- index arithmetic and coercion
+
+
+def bag_numbers(key: Any, n_bags: int) -> np.ndarray:
+    """Turn a list, integer array or mask into non-negative bag numbers."""
+    which = np.asarray(key)
+    if which.ndim != 1:
+        raise IndexError(f"bags are indexed by one-dimensional arrays, got {which.ndim} dimensions")
+    if which.dtype == bool:
+        if len(which) != n_bags:
+            raise IndexError(f"mask of length {len(which)} for {n_bags} bags")
+        return np.flatnonzero(which)
+    if which.size == 0:
+        return np.empty(0, dtype=np.int64)
+    if not np.issubdtype(which.dtype, np.integer):
+        raise IndexError(f"bags are indexed by integers or booleans, got {which.dtype}")
+    which = which.astype(np.int64)
+    outside = (which < -n_bags) | (which >= n_bags)
+    if outside.any():
+        raise IndexError(f"bag number {which[outside][0]} is out of range for {n_bags} bags")
+    return np.where(which < 0, which + n_bags, which)
+
+
+def instance_rows(offsets: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers of the instances of some bags, and the offsets of the bags so gathered.
+
+    Examples
+    --------
+    >>> instance_rows(np.array([0, 2, 3, 6]), np.array([2, 0]))
+    (array([3, 4, 5, 0, 1]), array([0, 3, 5]))
+    """
+    sizes = offsets[which + 1] - offsets[which]
+    new_offsets = np.zeros(len(which) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=new_offsets[1:])
+    rows = np.arange(new_offsets[-1])
+    rows += np.repeat(offsets[which] - new_offsets[:-1], sizes)
+    return rows, new_offsets
+
+
+def _row_range(X: Matrix, a: int, b: int) -> Matrix:
+    """Rows a to b without copying values; SciPy's own slicing of CSR copies them."""
+    if not sparse.issparse(X):
+        return X[a:b]
+    start, stop = X.indptr[a], X.indptr[b]
+    indptr = X.indptr[a : b + 1] - start
+    part = sparse.csr_array(
+        (X.data[start:stop], X.indices[start:stop], indptr), shape=(b - a, X.shape[1]), copy=False
+    )
+    part.has_canonical_format = True  # true of every Bags.X; spares a pass over the indices
+    return part
+
+
+def _stack_rows(parts: list[Matrix]) -> Matrix:
+    if any(sparse.issparse(part) for part in parts):
+        return sparse.vstack([sparse.csr_array(part) for part in parts], format="csr")
+    return np.concatenate(parts)
+
+
+def _as_matrix(X: Any) -> Matrix:
+    if sparse.issparse(X):
+        csr = sparse.csr_array(X)
+        if csr.dtype not in (np.float32, np.float64):
+            csr = csr.astype(np.float64)
+        if not csr.has_canonical_format:
+            csr = csr.copy()  # the caller's matrix stays as it is
+            csr.sum_duplicates()
+        return csr
+    array = np.asarray(X)
+    if array.ndim != 2:
+        raise DataError(f"X must be 2-D (instances x features), got {array.ndim} dimension(s)")
+    if array.dtype not in (np.float32, np.float64):
+        if np.issubdtype(array.dtype, np.complexfloating):
+            raise DataError("Complex data not supported: X must hold real numbers")
+        small = array.dtype.kind in "iubf" and array.dtype.itemsize <= 2  # exact in single precision
+        try:
+            array = array.astype(np.float32 if small else np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"X must hold numbers: {error}") from None
+    return np.ascontiguousarray(array)
+
+
+def _as_offsets(offsets: Any, n_instances: int) -> np.ndarray:
+    given = np.asarray(offsets)
+    if given.ndim != 1 or given.size == 0 or not np.issubdtype(given.dtype, np.integer):
+        raise DataError("offsets must be a 1-D array of integers of length n_bags + 1")
+    result = given.astype(np.int64, copy=False)
+    if result[0] != 0 or result[-1] != n_instances:
+        raise DataError(
+            f"offsets must start at 0 and end at {n_instances}, the number of instances; "
+            f"they run from {result[0]} to {result[-1]}"
+        )
+    falls = np.flatnonzero(result[1:] < result[:-1])
+    if falls.size:
+        i = falls[0]
+        raise DataError(f"offsets must not decrease; at bag {i} they go from {result[i]} to {result[i + 1]}")
+    return result
+
+
+def _as_column(name: str, values: Any, length: int) -> np.ndarray:
+    array = np.asarray(values)
+    if array.ndim == 0 or len(array) != length:
+        raise DataError(f"{name} must have {length} entries, got {array.shape}")
+    return array
+
+
+def _as_info(info: Any, n_instances: int) -> dict[str, np.ndarray]:
+    if info is None:
+        return {}
+    items = info.items() if hasattr(info, "items") else ((c, info[c]) for c in info.columns)
+    return {str(name): _as_column(f"instance_info {name!r}", v, n_instances) for name, v in items}

@@ -1,0 +1,201 @@
+"""Between Arrow's tables and lists and our matrices and offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy import sparse
+
+from bagwise.errors import DataError
+
+
+def as_table(frame: Any) -> pa.Table:
+    """Turn pandas, polars, pyarrow or any holder of an Arrow stream into a pyarrow table."""
+    if isinstance(frame, pa.Table):
+        return frame
+    if isinstance(frame, pa.RecordBatch):
+        return pa.Table.from_batches([frame])
+    if type(frame).__module__.partition(".")[0] == "pandas":
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    if hasattr(frame, "__arrow_c_stream__"):
+        return pa.table(frame)
+    raise TypeError(
+        f"expected a table (pandas, polars, pyarrow or any Arrow-compatible one), got {type(frame).__name__}"
+    )
+
+
+def to_numpy(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
+    """A column as a NumPy array; text becomes NumPy text, lists of equal length more dimensions."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_fixed_size_list(column.type):
+        column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        return to_numpy(column.flatten()).reshape(len(column), column.type.list_size)
+    values = column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
+    if values.dtype == object and not any(v is None for v in values):
+        if all(isinstance(v, str) for v in values):
+            return values.astype(str)
+    return values
+
+
+def long_table(
+    frame: Any, bag: str, features: Sequence[str] | None, info: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray], list[str]]:
+    """Matrix, offsets, bag ids, instance facts and feature names of a table with one row per instance."""
+    table = as_table(frame)
+    chosen = _feature_columns(table, bag, features, info)
+    order, offsets, bag_ids = group_rows(table.column(bag), bag)
+    X = np.empty((table.num_rows, len(chosen)), dtype=_common_float(table, chosen))
+    for k, name in enumerate(chosen):
+        column = table.column(name)
+        if column.null_count:
+            row = pc.index(column.is_null(), True).as_py()
+            raise DataError(f"row {row} has no value in column {name!r}; fill or drop such rows first")
+        X[:, k] = column.to_numpy()[order]
+    facts = {name: to_numpy(table.column(name))[order] for name in info}
+    return X, offsets, bag_ids, facts, list(chosen)
+
+
+def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Order that brings equal ids together (bags by first appearance), offsets, and the ids."""
+    if column.null_count:
+        row = pc.index(column.is_null(), True).as_py()
+        raise DataError(f"row {row} has no bag id in column {name!r}")
+    encoded = pc.dictionary_encode(column.combine_chunks())
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    order = np.argsort(codes, kind="stable")
+    counts = np.bincount(codes, minlength=len(encoded.dictionary))
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return order, offsets, to_numpy(encoded.dictionary)
+
+
+def _feature_columns(
+    table: pa.Table, bag: str, features: Sequence[str] | None, info: Sequence[str]
+) -> Sequence[str]:
+    names = table.column_names
+    missing = [name for name in [bag, *(features or ()), *info] if name not in names]
+    if missing:
+        raise DataError(f"no column {missing[0]!r}; the columns are {', '.join(map(repr, names))}")
+    if features is None:
+        features = [
+            field.name
+            for field in table.schema
+            if field.name != bag and field.name not in info and _is_number(field.type)
+        ]
+        if not features:
+            raise DataError(f"no numeric column beside {bag!r}; name the feature columns with features=[...]")
+    for name in features:
+        if not _is_number(table.schema.field(name).type):
+            raise DataError(
+                f"feature column {name!r} holds {table.schema.field(name).type}, expected numbers"
+            )
+    return features
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+
+
+def _common_float(table: pa.Table, names: Sequence[str]) -> np.dtype:
+    kinds = {table.schema.field(name).type for name in names}
+    return np.dtype(np.float32) if kinds <= {pa.float32(), pa.float16()} else np.dtype(np.float64)
+
+
+# ---------------------------------------------------------------------- lists of instances
+
+
+def ragged_to_arrow(X: Any, offsets: np.ndarray) -> pa.LargeListArray:
+    """Bags as a large_list array whose int64 offsets are ours.
+
+    Dense rows become ``fixed_size_list<value, n_features>``, CSR rows ``large_list<struct<index, value>>``:
+    the inner list offsets are CSR's ``indptr``.
+    """
+    if sparse.issparse(X):
+        entries = pa.StructArray.from_arrays(
+            [pa.array(X.indices.astype(np.int32, copy=False)), pa.array(X.data)], names=["index", "value"]
+        )
+        rows = pa.LargeListArray.from_arrays(pa.array(X.indptr.astype(np.int64, copy=False)), entries)
+    else:
+        rows = pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), X.shape[1])
+    return pa.LargeListArray.from_arrays(pa.array(offsets), rows)
+
+
+def ragged_from_arrow(column: Any, n_features: int | None = None) -> tuple[Any, np.ndarray]:
+    """Matrix and offsets of a list column; shares memory when the column is one chunk without nulls.
+
+    Parameters
+    ----------
+    column : pyarrow Array or ChunkedArray
+        ``list<fixed_size_list<number>>``, ``list<list<number>>`` (all of one length) or
+        ``list<list<struct<index, value>>>`` (sparse).
+    n_features : int, optional
+        Width of the matrix; needed for sparse lists and for columns without any instance.
+    """
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if not _is_list(column.type):
+        raise DataError(f"expected one list of instances per bag, got {column.type}")
+    _refuse_nulls(column, "bag")
+    offsets, rows = _unpack(column)
+    _refuse_nulls(rows, "instance")
+    if pa.types.is_fixed_size_list(rows.type):
+        width = rows.type.list_size
+        values = rows.values[rows.offset * width : (rows.offset + len(rows)) * width]
+        return _numbers(values).reshape(len(rows), width), offsets
+    if not _is_list(rows.type):
+        raise DataError(f"expected lists of instances per bag, got list<{rows.type}>")
+    indptr, values = _unpack(rows)
+    if pa.types.is_struct(values.type):
+        return _sparse_rows(values, indptr, n_features), offsets
+    widths = np.diff(indptr)
+    width = n_features if n_features is not None else int(widths[0]) if len(widths) else 0
+    if (widths != width).any():
+        row = int(np.flatnonzero(widths != width)[0])
+        bag = int(np.searchsorted(offsets, row, side="right")) - 1
+        raise DataError(f"an instance of bag {bag} has {widths[row]} features, expected {width}")
+    return _numbers(values).reshape(len(rows), width), offsets
+
+
+def _sparse_rows(entries: pa.StructArray, indptr: np.ndarray, n_features: int | None) -> sparse.csr_array:
+    if {field.name for field in entries.type} != {"index", "value"}:
+        raise DataError(f"a sparse instance is a list of (index, value) pairs, got {entries.type}")
+    indices = _numbers(entries.field("index"))
+    if len(indices) and (indices.min() < 0 or (n_features is not None and indices.max() >= n_features)):
+        raise DataError(f"a feature index lies outside 0..{n_features}; the file's width is wrong")
+    width = n_features if n_features is not None else int(indices.max(initial=-1)) + 1
+    if indptr[-1] < np.iinfo(np.int32).max and width <= np.iinfo(np.int32).max:
+        indptr = indptr.astype(np.int32)  # scikit-learn's solvers want both kinds of index alike
+        indices = indices.astype(np.int32, copy=False)
+    data = _numbers(entries.field("value"))
+    return sparse.csr_array((data, indices, indptr), shape=(len(indptr) - 1, width), copy=False)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+
+
+def _refuse_nulls(array: pa.Array, what: str) -> None:
+    if array.null_count:
+        row = pc.index(array.is_null(), True).as_py()
+        raise DataError(f"{what} {row} is null; write an empty list for a bag without instances")
+
+
+def _unpack(column: pa.Array) -> tuple[np.ndarray, pa.Array]:
+    """int64 offsets from 0 and the values that they cut, also of a sliced array."""
+    offsets = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    first, last = int(offsets[0]), int(offsets[-1])
+    return (offsets - first if first else offsets), column.values[first:last]
+
+
+def _numbers(values: pa.Array) -> np.ndarray:
+    if not _is_number(values.type):
+        raise DataError(f"features must be numbers, got {values.type}")
+    if values.null_count:
+        raise DataError("a feature value is null; fill or drop such instances first")
+    return values.to_numpy(zero_copy_only=False)
