@@ -1,1 +1,8 @@
-"""bagwise.io"""
+"""Reading and writing data sets: ``read(path)`` recognises the format, ``write(dataset, path)`` follows the suffix.
+
+Every format is one module with ``read(path, ...) -> Dataset`` and, where sensible, ``write(dataset, path)``.
+"""
+
+from bagwise.io.files import formats, read, write
+
+__all__ = ["formats", "read", "write"]
