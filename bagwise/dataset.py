@@ -183,6 +183,22 @@ class Dataset:
             self, bags=self.bags[cut], Y=self.Y[which], instance_Y=instance_Y, groups=groups, splits={}
         )
 
+    def labelled_bags(self, fact: str = "label") -> Bags:
+        """Bags that carry their instances' labels as a fact, for models that are shown the truth.
+
+        The labels sit in ``instance_info[fact]``, so splitting bags splits them too.
+        """
+        if self.instance_Y is None or isinstance(self.bags, MultiViewBags):
+            raise DataError("instance labels are not known for this data set, or it has several views")
+        info = {**self.bags.instance_info, fact: self.instance_Y}
+        return Bags(
+            self.bags.X,
+            self.bags.offsets,
+            bag_ids=self.bags.bag_ids,
+            instance_info=info,
+            feature_names=self.bags.feature_names,
+        )
+
     @property
     def label_sets(self) -> list[list[str]]:
         """Names of the labels of every bag."""

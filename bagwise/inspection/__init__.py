@@ -1,1 +1,5 @@
-"""bagwise.inspection"""
+"""Looking inside: instance scores, key instances and annotations of any model, pipeline or search."""
+
+from bagwise.inspection.unwrap import annotate, instance_scores, key_instances
+
+__all__ = ["annotate", "instance_scores", "key_instances"]

@@ -1,1 +1,6 @@
-"""bagwise.preprocessing"""
+"""Bags to bags, or bags to a table: transformers for pipelines."""
+
+from bagwise.preprocessing.on_instances import OnInstances
+from bagwise.preprocessing.pooling import BagPooling
+
+__all__ = ["BagPooling", "OnInstances"]

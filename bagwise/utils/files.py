@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary name beside ``path``; on success it takes the place of ``path``, else it goes away.
 
     Works for files and for folders (the body may create either under the name that it is given).

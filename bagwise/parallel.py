@@ -1,0 +1,19 @@
+"""The only place that knows joblib; a joblib backend (Dask, Ray) moves every loop here to a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from joblib import Parallel, delayed
+
+
+def run(function: Callable[..., Any], tasks: Iterable[tuple], n_jobs: int | None = None) -> list[Any]:
+    """Call a function once per tuple of arguments and return the results in order.
+
+    Examples
+    --------
+    >>> run(pow, [(2, 3), (3, 2)])
+    [8, 9]
+    """
+    return list(Parallel(n_jobs=n_jobs)(delayed(function)(*task) for task in tasks))
