@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 from scipy import sparse
 
-from bagwise.errors import DataError
+from bagwise.errors import DataError, quoted
 
 Matrix = Any  # np.ndarray or scipy.sparse.csr_array; neither library has a type for both
 
@@ -97,25 +97,26 @@ class Bags:
         if not items:
             raise DataError("from_list needs at least one bag; for no bags at all use Bags(X[:0], [0])")
         parts = [part if sparse.issparse(part) else np.asarray(part) for part in items]
-        widths = {part.shape[1] for part in parts if part.ndim == 2 and part.shape[0] > 0}
-        width = max(widths, default=max((p.shape[1] for p in parts if p.ndim == 2), default=0))
+        # the first bag with instances says how wide instances are
+        first = next((j for j, p in enumerate(parts) if p.ndim == 2 and p.shape[0]), None)
+        if first is None:
+            first, width = 0, max((p.shape[1] for p in parts if p.ndim == 2), default=0)
+        else:
+            width = parts[first].shape[1]
+        names = range(len(parts)) if bag_ids is None else bag_ids
         for i, part in enumerate(parts):
-            name = i if bag_ids is None else bag_ids[i]
             if part.ndim == 1 and part.shape[0] == 0:
                 parts[i] = np.empty((0, width))  # a plain [] is an empty bag
             elif part.ndim != 2:
                 raise DataError(
-                    f"bag {name!r} has {part.ndim} dimension(s), expected 2-D (instances x features); "
+                    f"bag {quoted(names[i])} has {part.ndim} dimension(s), not 2 (instances x features); "
                     "a single instance is written [x], not x"
                 )
             elif part.shape[0] and part.shape[1] != width:
-                first = next(j for j, p in enumerate(parts) if p.ndim == 2 and p.shape[0])
-                expected = parts[first].shape[1]
-                if part.shape[1] != expected:
-                    raise DataError(
-                        f"bag {name!r} has {part.shape[1]} features, bag "
-                        f"{(first if bag_ids is None else bag_ids[first])!r} has {expected}"
-                    )
+                raise DataError(
+                    f"bag {quoted(names[i])} has {part.shape[1]} features, "
+                    f"bag {quoted(names[first])} has {width}"
+                )
         offsets = np.concatenate([[0], np.cumsum([part.shape[0] for part in parts], dtype=np.int64)])
         filled = [part for part in parts if part.shape[0]] or [np.empty((0, width))]
         X = _stack_rows(filled)
@@ -450,8 +451,8 @@ class MultiViewBags:
             if differ.size:
                 i = differ[0]
                 raise DataError(
-                    f"bag {i} is called {named[0].bag_ids[i]!r} in one view and {bags.bag_ids[i]!r} in "
-                    "another; MultiViewBags.align joins views by bag id"
+                    f"bag {i} is called {quoted(named[0].bag_ids[i])} in one view and "
+                    f"{quoted(bags.bag_ids[i])} in another; MultiViewBags.align joins views by bag id"
                 )
         self._named = named[0] if named else first
 
@@ -609,9 +610,9 @@ def _row_range(X: Matrix, a: int, b: int) -> Matrix:
         return X[a:b]
     start, stop = X.indptr[a], X.indptr[b]
     indptr = X.indptr[a : b + 1] - start
-    part = sparse.csr_array(
-        (X.data[start:stop], X.indices[start:stop], indptr), shape=(b - a, X.shape[1]), copy=False
-    )
+    part = sparse.csr_array((int(b - a), X.shape[1]), dtype=X.dtype)
+    # set one by one: the constructor copies a view that is much smaller than what it looks into
+    part.data, part.indices, part.indptr = X.data[start:stop], X.indices[start:stop], indptr
     part.has_canonical_format = True  # true of every Bags.X; spares a pass over the indices
     return part
 

@@ -20,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bagwise.bags import Bags, MultiViewBags
-from bagwise.errors import DataError
+from bagwise.errors import DataError, quoted
 from bagwise.labels import binary_matrix, label_matrix
 
 NO_LABEL = -1  # what `annotate` says of an instance that carries none of the labels
@@ -143,6 +143,8 @@ class MIMLClassifier(ClassifierMixin, _BagInput):
     label_names_ : tuple of str
         Names of the labels, where ``Y`` carried them.
     """
+
+    label_names_: tuple[str, ...]
 
     # ------------------------------------------------------------------ what an algorithm writes
 
@@ -351,7 +353,9 @@ class MIMLClassifier(ClassifierMixin, _BagInput):
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise DataError(f"y has one class only, {self.classes_[0]!r}; {type(self).__name__} needs two")
+            raise DataError(
+                f"y has one class only, {quoted(self.classes_[0])}; {type(self).__name__} needs two"
+            )
         if len(self.classes_) == 2:
             self._target = "binary"
             return codes.astype(np.int8)[:, None]
@@ -383,7 +387,7 @@ class MIMLClassifier(ClassifierMixin, _BagInput):
             codes = np.searchsorted(self.classes_, Y).clip(max=len(self.classes_) - 1)
             unknown = self.classes_[codes] != np.asarray(Y)
             if unknown.any():
-                raise DataError(f"class {np.asarray(Y)[unknown][0]!r} was not seen in fit")
+                raise DataError(f"class {quoted(np.asarray(Y)[unknown][0])} was not seen in fit")
             columns = [1] if self._target == "binary" else np.arange(n_labels)
             matrix = (codes[:, None] == columns).astype(np.int8)
         else:
@@ -466,7 +470,7 @@ def refuse_non_finite(bags: Bags) -> None:
         row = int(np.flatnonzero(bad.any(axis=1))[0])
     bag = bags.bag_ids[np.searchsorted(bags.offsets, row, side="right") - 1]
     raise DataError(
-        f"Input X contains NaN or infinity: instance {row}, in bag {bag!r}; fill or drop it first"
+        f"Input X contains NaN or infinity: instance {row}, in bag {quoted(bag)}; fill or drop it first"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags, MultiViewBags, bag_numbers, instance_rows
-from bagwise.errors import DataError
+from bagwise.errors import DataError, quoted
 from bagwise.labels import label_matrix, label_sets, unknown_label
 
 UNKNOWN = -1  # instance label that nobody wrote down
@@ -135,7 +135,9 @@ class Dataset:
         if isinstance(labels, Mapping):
             missing = [i for i in ids.tolist() if i not in labels]
             if missing:
-                raise DataError(f"no labels for bag {missing[0]!r}; a bag without labels has the entry []")
+                raise DataError(
+                    f"no labels for bag {quoted(missing[0])}; a bag without labels has the entry []"
+                )
             Y: Any = [labels[i] for i in ids.tolist()]
         else:
             Y = np.column_stack(
@@ -217,7 +219,7 @@ def _per_bag(values: np.ndarray, offsets: np.ndarray, ids: np.ndarray, column: s
     if differs.any():
         bag = ids[np.searchsorted(offsets, np.flatnonzero(differs)[0], side="right") - 1]
         raise DataError(
-            f"bag {bag!r} has different values in the label column {column!r}; a label is the bag's"
+            f"bag {quoted(bag)} has different values in the label column {column!r}; a label is the bag's"
         )
     return first
 
@@ -243,6 +245,6 @@ def _instance_labels(values: Any, bags: Bags, names: tuple[str, ...]) -> np.ndar
         row = outside[0]
         bag = bags.bag_ids[np.searchsorted(bags.offsets, row, side="right") - 1]
         raise DataError(
-            f"instance {row} (bag {bag!r}) has the label {array[row]}; labels are 0..{len(names) - 1}"
+            f"instance {row} (bag {quoted(bag)}) has the label {array[row]}; labels are 0..{len(names) - 1}"
         )
     return array

@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 from os import PathLike
+from typing import Any
+
+
+def quoted(value: Any) -> str:
+    """Show a bag id or label in a message as a person wrote it, not as NumPy keeps it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> quoted(np.str_("wren")), quoted(np.int64(3))
+    ("'wren'", '3')
+    """
+    return repr(value.item() if hasattr(value, "item") else value)
 
 
 class BagwiseError(Exception):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bagwise.errors import DataError
+from bagwise.errors import DataError, quoted
 
 
 def label_matrix(
@@ -92,7 +92,7 @@ def binary_matrix(Y: Any, bag_ids: Any = None) -> np.ndarray:
         row, column = (int(k[0]) for k in np.nonzero(wrong))
         bag = row if bag_ids is None else bag_ids[row]
         raise DataError(
-            f"bag {bag!r} has the value {matrix[row, column]} for label {column}; expected 0 or 1"
+            f"bag {quoted(bag)} has the value {matrix[row, column]} for label {column}; expected 0 or 1"
         )
     return np.ascontiguousarray(matrix, dtype=np.int8)
 
@@ -101,7 +101,7 @@ def unknown_label(name: Any, known: Sequence[str], bag: Any = None) -> DataError
     """Build the error for a label that is not in the list, with the nearest one that is."""
     close = difflib.get_close_matches(str(name), list(known), n=1)
     hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(map(repr, known[:20]))}"
-    place = "" if bag is None else f"bag {bag!r}: "
+    place = "" if bag is None else f"bag {quoted(bag)}: "
     return DataError(f"{place}unknown label {name!r}{hint}")
 
 

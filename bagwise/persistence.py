@@ -20,6 +20,7 @@ from bagwise.base import Traits
 from bagwise.errors import DataError, UnsafeFileError
 from bagwise.registry import all_estimators
 from bagwise.utils.files import replacing
+from bagwise.utils.sklearn_compat import search_types
 
 _FACTS = "bagwise.json"
 
@@ -107,7 +108,8 @@ def _our_types() -> set[str]:
     classes += [getattr(preprocessing, name) for name in preprocessing.__all__]
     classes += [Bags, MultiViewBags, Traits]
     classes += [getattr(model_selection, name) for name in model_selection.__all__]
-    return {f"{cls.__module__}.{cls.__qualname__}" for cls in classes if isinstance(cls, type)}
+    names = {f"{cls.__module__}.{cls.__qualname__}" for cls in classes if isinstance(cls, type)}
+    return names | search_types()
 
 
 def _versions() -> dict[str, str]:

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 from bagwise.base import Traits
 from bagwise.dataset import UNKNOWN
-from bagwise.errors import DataError
+from bagwise.errors import DataError, quoted
 from bagwise.models._instance_softmax import InstanceSoftmaxClassifier, fit_scaler, fold_back
 
 _NEVER = -700.0  # logit of a class without any training instance: probability 0 to double precision
@@ -111,16 +111,18 @@ class SingleInstanceLogisticRegression(InstanceSoftmaxClassifier):
             given = np.asarray(bags.instance_info[self.instance_labels])
             outside = np.flatnonzero((given < UNKNOWN) | (given >= Y.shape[1]))
             if outside.size:
+                bag = bags.bag_ids[bags.index[outside[0]]]
                 raise DataError(
-                    f"instance {outside[0]} (bag {bags.bag_ids[bags.index[outside[0]]]!r}) has the label "
-                    f"{given[outside[0]]}; labels are 0..{Y.shape[1] - 1}"
+                    f"instance {outside[0]} (bag {quoted(bag)}) has the label {given[outside[0]]}; "
+                    f"labels are 0..{Y.shape[1] - 1}"
                 )
             return np.where(given == UNKNOWN, np.where(z == Y.shape[1], z, UNKNOWN), given)
         several = np.flatnonzero(Y.sum(axis=1) > 1)
         if several.size:
             raise DataError(
-                f"bag {bags.bag_ids[several[0]]!r} carries several labels and its instances none: this model "
-                f"needs bags.instance_info[{self.instance_labels!r}] (Dataset.labelled_bags puts it there)"
+                f"bag {quoted(bags.bag_ids[several[0]])} carries several labels and its instances none: "
+                f"this model needs bags.instance_info[{self.instance_labels!r}]; "
+                "Dataset.labelled_bags puts it there"
             )
         return z
 

@@ -36,10 +36,17 @@ def to_numpy(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
         column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         return to_numpy(column.flatten()).reshape(len(column), column.type.list_size)
     values = column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
-    if values.dtype == object and not any(v is None for v in values):
-        if all(isinstance(v, str) for v in values):
-            return values.astype(str)
-    return values
+    return as_text(values) if values.dtype == object else values
+
+
+def as_text(values: np.ndarray) -> np.ndarray:
+    """Python strings as NumPy text; left as they are beside None, or where one long one would widen them all."""
+    if not all(isinstance(v, str) for v in values):
+        return values
+    lengths = [len(v) for v in values]
+    if max(lengths, default=0) * len(values) > 64 * sum(lengths) + (1 << 20):
+        return values
+    return values.astype(str)
 
 
 def long_table(
@@ -121,44 +128,115 @@ def ragged_to_arrow(X: Any, offsets: np.ndarray) -> pa.LargeListArray:
             [pa.array(X.indices.astype(np.int32, copy=False)), pa.array(X.data)], names=["index", "value"]
         )
         rows = pa.LargeListArray.from_arrays(pa.array(X.indptr.astype(np.int64, copy=False)), entries)
+    elif X.shape[1] == 0:  # Parquet has no fixed_size_list of nothing
+        nothing = pa.array(np.zeros(len(X) + 1, dtype=np.int64))
+        rows = pa.LargeListArray.from_arrays(nothing, pa.array(X.reshape(-1)))
     else:
         rows = pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), X.shape[1])
     return pa.LargeListArray.from_arrays(pa.array(offsets), rows)
 
 
-def ragged_from_arrow(column: Any, n_features: int | None = None) -> tuple[Any, np.ndarray]:
+def ragged_from_arrow(
+    column: Any, n_features: int | None = None, bag_ids: Sequence[Any] | np.ndarray | None = None
+) -> tuple[Any, np.ndarray]:
     """Matrix and offsets of a list column; shares memory when the column is one chunk without nulls.
 
     Parameters
     ----------
-    column : pyarrow Array or ChunkedArray
+    column : pyarrow Array, ChunkedArray, or list of Arrays of one type
         ``list<fixed_size_list<number>>``, ``list<list<number>>`` (all of one length) or
-        ``list<list<struct<index, value>>>`` (sparse).
+        ``list<list<struct<index, value>>>`` (sparse). A list is emptied as its chunks are copied, so that
+        their memory can be given back on the way.
     n_features : int, optional
         Width of the matrix; needed for sparse lists and for columns without any instance.
+    bag_ids : sequence, optional
+        Names of the bags, for messages; positions when left out.
     """
     if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        chunks = column.chunks or [pa.array([], column.type)]
+    else:
+        chunks = column if isinstance(column, list) else [column]
+    if len(chunks) == 1:
+        return _ragged_chunk(chunks[0], n_features, _Names(bag_ids, 0))
+    return _joined(chunks, n_features, bag_ids)
+
+
+def _joined(chunks: list[pa.Array], n_features: int | None, bag_ids: Any) -> tuple[Any, np.ndarray]:
+    """Copy each chunk once into its place of one matrix."""
+    offsets = np.zeros(sum(map(len, chunks)) + 1, dtype=np.int64)
+    n_rows = sum(int(c.offsets[-1].as_py() - c.offsets[0].as_py()) for c in chunks if _is_list(c.type))
+    X: Any = None
+    sparse_parts = []
+    bag = row = 0
+    while chunks:
+        chunk = chunks.pop(0)
+        part, cuts = _ragged_chunk(chunk, n_features, _Names(bag_ids, bag))
+        offsets[bag + 1 : bag + len(cuts)] = cuts[1:] + row
+        if sparse.issparse(part):
+            sparse_parts.append(part)
+        elif X is None and (part.shape[0] or not chunks):
+            n_features = part.shape[1]  # from here on chunks must agree
+            X = np.empty((n_rows, n_features), dtype=part.dtype)
+        if X is not None:
+            X[row : row + len(part)] = part
+        bag, row = bag + len(chunk), row + part.shape[0]
+    if sparse_parts:
+        width = max(part.shape[1] for part in sparse_parts)
+        for part in sparse_parts:
+            part.resize(part.shape[0], width)
+        X = sparse.vstack(sparse_parts, format="csr")
+    return X, offsets
+
+
+class _Names:
+    """What to call the bags of a chunk that begins at a later bag."""
+
+    def __init__(self, bag_ids: Any, first: int) -> None:
+        self.bag_ids, self.first = bag_ids, first
+
+    def __getitem__(self, bag: int) -> Any:
+        name = self.first + bag if self.bag_ids is None else self.bag_ids[self.first + bag]
+        return name.item() if isinstance(name, np.generic) else name
+
+    def of_row(self, row: int, offsets: np.ndarray) -> Any:
+        return self[int(np.searchsorted(offsets, row, side="right")) - 1]
+
+
+def _ragged_chunk(column: pa.Array, n_features: int | None, names: _Names) -> tuple[Any, np.ndarray]:
     if not _is_list(column.type):
         raise DataError(f"expected one list of instances per bag, got {column.type}")
-    _refuse_nulls(column, "bag")
-    offsets, rows = _unpack(column)
-    _refuse_nulls(rows, "instance")
+    if column.null_count:
+        bag = names[_first_null(column)]
+        raise DataError(f"bag {bag!r} is null; write an empty list for a bag without instances")
+    offsets, rows = unpack_lists(column)
+    if rows.null_count:
+        bag = names.of_row(_first_null(rows), offsets)
+        raise DataError(f"an instance of bag {bag!r} is null; leave such instances out")
     if pa.types.is_fixed_size_list(rows.type):
         width = rows.type.list_size
+        indptr = None
         values = rows.values[rows.offset * width : (rows.offset + len(rows)) * width]
-        return _numbers(values).reshape(len(rows), width), offsets
-    if not _is_list(rows.type):
+    elif _is_list(rows.type):
+        indptr, values = unpack_lists(rows)
+        widths = np.diff(indptr)
+        width = n_features if n_features is not None else int(widths[0]) if len(widths) else 0
+    else:
         raise DataError(f"expected lists of instances per bag, got list<{rows.type}>")
-    indptr, values = _unpack(rows)
+    if values.null_count:
+        k = _first_null(values)
+        row = k // width if indptr is None else int(np.searchsorted(indptr, k, side="right")) - 1
+        bag = names.of_row(row, offsets)
+        raise DataError(f"a feature value of bag {bag!r} is null; fill or drop such instances first")
     if pa.types.is_struct(values.type):
+        if indptr is None:
+            indptr = np.arange(len(rows) + 1, dtype=np.int64) * width
         return _sparse_rows(values, indptr, n_features), offsets
-    widths = np.diff(indptr)
-    width = n_features if n_features is not None else int(widths[0]) if len(widths) else 0
-    if (widths != width).any():
+    if indptr is not None and (widths != width).any():
         row = int(np.flatnonzero(widths != width)[0])
-        bag = int(np.searchsorted(offsets, row, side="right")) - 1
-        raise DataError(f"an instance of bag {bag} has {widths[row]} features, expected {width}")
+        bag = names.of_row(row, offsets)
+        raise DataError(f"an instance of bag {bag!r} has {widths[row]} features, expected {width}")
+    if n_features is not None and width != n_features:
+        raise DataError(f"instances have {width} features, expected {n_features}")
     return _numbers(values).reshape(len(rows), width), offsets
 
 
@@ -180,13 +258,11 @@ def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
-def _refuse_nulls(array: pa.Array, what: str) -> None:
-    if array.null_count:
-        row = pc.index(array.is_null(), True).as_py()
-        raise DataError(f"{what} {row} is null; write an empty list for a bag without instances")
+def _first_null(array: pa.Array) -> int:
+    return pc.index(array.is_null(), True).as_py()
 
 
-def _unpack(column: pa.Array) -> tuple[np.ndarray, pa.Array]:
+def unpack_lists(column: pa.Array) -> tuple[np.ndarray, pa.Array]:
     """int64 offsets from 0 and the values that they cut, also of a sliced array."""
     offsets = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     first, last = int(offsets[0]), int(offsets[-1])
