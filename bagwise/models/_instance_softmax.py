@@ -12,6 +12,8 @@ from bagwise.bags import Bags
 from bagwise.base import NO_LABEL, MIMLClassifier
 from bagwise.kernels.segment import segment_max, segment_sum
 
+NEVER = -700.0  # logit of a class without any training instance: probability 0 to double precision
+
 
 class InstanceSoftmaxClassifier(MIMLClassifier):
     """Base of models with class probabilities ``softmax(coef_ @ x + intercept_)`` for every instance.

@@ -8,9 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from bagwise.base import Traits
 from bagwise.dataset import UNKNOWN
 from bagwise.errors import DataError, quoted
-from bagwise.models._instance_softmax import InstanceSoftmaxClassifier, fit_scaler, fold_back
-
-_NEVER = -700.0  # logit of a class without any training instance: probability 0 to double precision
+from bagwise.models._instance_softmax import NEVER, InstanceSoftmaxClassifier, fit_scaler, fold_back
 
 
 class SingleInstanceLogisticRegression(InstanceSoftmaxClassifier):
@@ -129,7 +127,7 @@ class SingleInstanceLogisticRegression(InstanceSoftmaxClassifier):
     def _solve(self, X, z, n_classes, weights):
         scaler = fit_scaler(X, weights, self.standardize)
         coef = np.zeros((n_classes, X.shape[1]))
-        intercept = np.full(n_classes, _NEVER)
+        intercept = np.full(n_classes, NEVER)
         present = np.unique(z)
         self.n_iter_ = 0
         if len(present) == 1:

@@ -2,5 +2,6 @@
 
 from bagwise.preprocessing.on_instances import OnInstances
 from bagwise.preprocessing.pooling import BagPooling
+from bagwise.preprocessing.rbf_dictionary import RBFDictionary
 
-__all__ = ["BagPooling", "OnInstances"]
+__all__ = ["BagPooling", "OnInstances", "RBFDictionary"]
