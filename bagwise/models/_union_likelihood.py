@@ -97,7 +97,7 @@ class UnionLikelihood:
         which = np.flatnonzero(self.candidates & (weights > 0))
         rows, offsets = instance_rows(self.offsets, which)
         bag = np.repeat(which, np.diff(offsets))
-        log_p = logits[rows] - logsumexp(logits[rows], axis=1, keepdims=True)
+        log_p = logits[rows] - log_normaliser(logits[rows])[:, None]
         inside = np.where(self.Y[bag] > 0, log_p, -np.inf)
         mass = logsumexp(inside, axis=1)
         usable = np.isfinite(mass)  # an empty set without a background has no candidates
@@ -192,6 +192,7 @@ def climb_em(
     """
     history: list[float] = []
     logits = problem.logits(W)
+    halvings = 0
     for _ in range(max_iter):
         weights = problem.weights if draw is None else draw()
         value, R = problem.residual(logits, weights)  # expectation step
@@ -200,33 +201,60 @@ def climb_em(
         slope = float(np.square(G).sum())
         if slope <= tol**2 * max(float(weights.sum()), 1.0) ** 2:
             break
-        W, logits = _backtrack(problem, W, G, slope, logits, R, weights)
+        surrogate = Surrogate(problem, W, G, logits, R, weights)
+        halvings = _halvings(lambda t, s=surrogate, g=slope: s.gain(t) >= 0.3 * t * g, halvings)
+        step = 0.5**halvings
+        W = W + step * G
+        logits = logits + step * surrogate.D
     else:
         if draw is None:
             history.append(problem.residual(logits)[0] - problem.penalty(W))
     return W, history
 
 
-def _backtrack(problem, W, G, slope, logits, R, weights):
-    """Step up the surrogate, Eq. (10) of the paper; the rule of Boyd and Vandenberghe with 0.3 and 0.5.
+class Surrogate:
+    """What EM climbs, Eq. (10) of the paper, along the gradient: its gain after a step of a given length.
 
-    The surrogate is ``sum_i w_i (Q_i . f_i - log sum_c exp f_ic)``. Along the step the logits are linear
-    in its length, so one product with the features serves all trials.
+    The surrogate is ``sum_i w_i (Q_i . f_i - log sum_c exp f_ic)`` less the penalty. The logits ``f`` are
+    linear in the length, so one product with the features serves all trials.
     """
-    row_weight = np.repeat(weights, np.diff(problem.offsets))
-    log_z = logsumexp(logits, axis=1)
-    p = np.exp(logits - log_z[:, None])
-    D = problem.logits(G)
-    linear = float(np.vdot(R, D) + row_weight @ np.einsum("ic,ic->i", p, D))  # sum_i w_i Q_i . D_i
-    start = -float(row_weight @ log_z)
-    shrink = problem.alpha * float(np.vdot(W[:, :-1], G[:, :-1]))
-    bend = 0.5 * problem.alpha * float(np.square(G[:, :-1]).sum())
-    step = 1.0
-    for _ in range(60):
-        trial = logits + step * D
-        gain = step * linear - float(row_weight @ logsumexp(trial, axis=1)) - start
-        gain -= step * shrink + step * step * bend
-        if gain >= 0.3 * step * slope:
-            return W + step * G, trial
-        step *= 0.5
-    return W, logits  # at a maximum to machine precision
+
+    def __init__(self, problem, W, G, logits, R, weights):
+        self.logits, self.D = logits, problem.logits(G)
+        self.row_weights = np.repeat(weights, np.diff(problem.offsets))
+        log_z = log_normaliser(logits)
+        p = np.exp(logits - log_z[:, None])
+        # sum_i w_i Q_i . D_i, from the residual R = w (Q - p)
+        self.linear = float(np.vdot(R, self.D) + self.row_weights @ np.einsum("ic,ic->i", p, self.D))
+        self.linear -= problem.alpha * float(np.vdot(W[:, :-1], G[:, :-1]))
+        self.start = float(self.row_weights @ log_z)
+        self.bend = 0.5 * problem.alpha * float(np.square(G[:, :-1]).sum())
+
+    def gain(self, step):
+        """How much a step of this length gains."""
+        log_z = log_normaliser(self.logits + step * self.D)
+        return step * self.linear - step * step * self.bend - float(self.row_weights @ log_z) + self.start
+
+
+def _halvings(accepted: Callable[[float], bool], guess: int, most: int = 60) -> int:
+    """How often backtracking from 1 halves the step until it is accepted.
+
+    The surrogate is concave along the step, so all steps up to the longest accepted one are accepted:
+    looking up or down from the previous answer finds the same one with fewer trials.
+    """
+    if accepted(0.5**guess):
+        while guess > 0 and accepted(0.5 ** (guess - 1)):
+            guess -= 1
+        return guess
+    while guess < most:
+        guess += 1
+        if accepted(0.5**guess):
+            break
+    return guess
+
+
+def log_normaliser(F: np.ndarray) -> np.ndarray:
+    """Logarithm of sum_c exp(F_ic) of every row; plain NumPy, without the overhead of SciPy for small arrays."""
+    top = F.max(axis=1)
+    shifted = F - top[:, None]
+    return np.log(np.exp(shifted, out=shifted).sum(axis=1)) + top

@@ -17,6 +17,7 @@ from bagwise.kernels.union_posterior import EXACT, METHODS
 from bagwise.models._instance_softmax import NEVER, InstanceSoftmaxClassifier, fit_scaler, fold_back
 from bagwise.models._union_likelihood import UnionLikelihood, climb_em, climb_lbfgs, posterior
 from bagwise.preprocessing.rbf_dictionary import RBFDictionary
+from bagwise.utils.threads import small_products
 
 
 class ORedLogisticRegression(InstanceSoftmaxClassifier):
@@ -206,7 +207,8 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
             candidates=candidates,
             **self._inference(),
         )
-        W, self.objective_ = self._climb(problem, rng)
+        with small_products(features.shape[0] * features.shape[1] * len(classes)):
+            W, self.objective_ = self._climb(problem, rng)
         coef = np.zeros((Y.shape[1] + self.has_background_, features.shape[1]))
         intercept = np.full(len(coef), NEVER)  # a label that no training bag carries
         coef[classes], intercept[classes] = W[:, :-1], W[:, -1]

@@ -9,6 +9,7 @@ from bagwise.base import Traits
 from bagwise.dataset import UNKNOWN
 from bagwise.errors import DataError, quoted
 from bagwise.models._instance_softmax import NEVER, InstanceSoftmaxClassifier, fit_scaler, fold_back
+from bagwise.utils.threads import small_products
 
 
 class SingleInstanceLogisticRegression(InstanceSoftmaxClassifier):
@@ -135,7 +136,8 @@ class SingleInstanceLogisticRegression(InstanceSoftmaxClassifier):
         else:
             C = np.inf if self.alpha == 0 else 1.0 / self.alpha
             inner = LogisticRegression(C=C, max_iter=self.max_iter, tol=self.tol)
-            inner.fit(scaler.transform(X), z, sample_weight=weights)
+            with small_products(X.shape[0] * X.shape[1] * len(present)):
+                inner.fit(scaler.transform(X), z, sample_weight=weights)
             self.n_iter_ = int(np.max(inner.n_iter_))
             if len(present) == 2:  # scikit-learn keeps one row for two classes
                 coef[present] = np.vstack([-inner.coef_, inner.coef_]) / 2.0
