@@ -156,7 +156,7 @@ def _cover(method, logits, start, n, labels, k, r, size, F, work, post):
         if bound <= SMALLEST_COVER:
             return _wide(logits, start, n, labels, k, size, post)
         # With hardly more instances than labels few sets are reachable, and the sums over them are cheaper.
-        sparse = (n - k + 1) * k < 2 * n
+        sparse = k > 2 and (n - k + 1) * k < 2 * n
         if not sparse and bound * TOLERANCE >= roundings(n, k) * UNIT_ROUNDOFF:
             log_cover = inclusion_exclusion(r, n, k, TOLERANCE, F, work, post)
     if np.isnan(log_cover):

@@ -23,6 +23,12 @@ __all__ = [
 LARGEST_MAX_LABELS = 24
 
 
+def _plain(array, dtype):
+    """C-contiguous and writable: numba would compile everything again for the type of read-only arrays."""
+    array = np.ascontiguousarray(array, dtype=dtype)
+    return array if array.flags.writeable else array.copy()
+
+
 def _run(logits, offsets, Y, weights, residual, method, max_labels, n_threads, out):
     """Split the bags into stretches of equal work, one per thread; no result depends on the split."""
     if method not in METHODS:
@@ -32,6 +38,8 @@ def _run(logits, offsets, Y, weights, residual, method, max_labels, n_threads, o
             f"max_labels must lie in 1..{LARGEST_MAX_LABELS}, got {max_labels}; "
             "drop bags with more labels, time and memory double with each"
         )
+    logits, offsets = _plain(logits, np.float64), _plain(offsets, np.int64)
+    Y, weights = _plain(Y, np.int8), _plain(weights, np.float64)
     n_bags = len(offsets) - 1
     if Y.shape != (n_bags, logits.shape[1]) or out.shape != logits.shape or offsets[-1] != len(logits):
         raise ValueError(
@@ -71,7 +79,7 @@ def union_posterior(logits, offsets, Y, *, method="auto", max_labels=16, n_threa
         parts, run without their guards; the last two are Algorithms 1 and 2 of [1]_, which may return NaN.
     max_labels : int
         Bags with more labels are not computed, see `status`. With K labels in the largest bag computed, a
-        thread needs at most 2^K (2 sqrt(n) + 6) doubles or 16 MiB, whichever is more: 36 MB at K = 16 and
+        thread needs at most 2^K (2 sqrt(n) + 6) doubles or 20 MiB, whichever is more: 36 MB at K = 16 and
         n = 1000; three times that while a bag has a likelihood below 1e-280.
     n_threads : int
         Bags are divided among so many threads; the result is the same to the last bit.
@@ -120,7 +128,7 @@ def union_posterior(logits, offsets, Y, *, method="auto", max_labels=16, n_threa
     >>> np.exp(loglik).round(3), status
     (array([0.37]), array([0], dtype=int8))
     """
-    logits = np.ascontiguousarray(logits, dtype=np.float64)
+    logits = _plain(logits, np.float64)
     if logits.size and not np.isfinite(logits.max(axis=1)).all():
         row = int(np.flatnonzero(~np.isfinite(logits.max(axis=1)))[0])
         raise ValueError(
@@ -141,10 +149,10 @@ def union_residual(logits, offsets, Y, weights, out, *, method="auto", max_label
     Parameters
     ----------
     logits, offsets, Y, method, max_labels, n_threads
-        As in :func:`union_posterior`; the logits must be C-contiguous float64 and are not checked for NaN.
+        As in :func:`union_posterior`, but logits are not checked for NaN, which gives a `loglik` of NaN.
     weights : ndarray of shape (B,)
         Weights of the bags. A bag of weight 0 is skipped and costs nothing.
-    out : ndarray of shape (N, C)
+    out : ndarray of shape (N, C), float64, C-contiguous
         Receives the residuals; zero for bags whose status is not 0.
 
     Returns

@@ -254,7 +254,7 @@ def _halvings(accepted: Callable[[float], bool], guess: int, most: int = 60) -> 
 
 
 def log_normaliser(F: np.ndarray) -> np.ndarray:
-    """Logarithm of sum_c exp(F_ic) of every row; plain NumPy, without the overhead of SciPy for small arrays."""
+    """Logarithm of sum_c exp(F_ic) of every row, without the overhead of SciPy for small arrays."""
     top = F.max(axis=1)
     shifted = F - top[:, None]
     return np.log(np.exp(shifted, out=shifted).sum(axis=1)) + top
