@@ -1,14 +1,8 @@
-"""The containers: ``Bags`` (one view) and ``MultiViewBags`` (several).
-
-A bag is a run of rows of one matrix, so a million bags are two arrays and no Python objects::
-
-    X        [ a0 a1 | b0 | c0 c1 c2 ]     one row per instance
-    offsets  [ 0       2    3         6 ]   bag i is X[offsets[i]:offsets[i + 1]]
-"""
+"""One view: instances in one matrix, bags as runs of its rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,9 +10,18 @@ from typing import Any, NoReturn
 import numpy as np
 from scipy import sparse
 
+from bagwise.bags._rows import (
+    Matrix,
+    as_column,
+    as_info,
+    as_matrix,
+    as_offsets,
+    bag_numbers,
+    instance_rows,
+    row_range,
+    stack_rows,
+)
 from bagwise.errors import DataError, quoted
-
-Matrix = Any  # np.ndarray or scipy.sparse.csr_array; neither library has a type for both
 
 
 class Bags:
@@ -63,10 +66,10 @@ class Bags:
         instance_info: Any = None,
         feature_names: Iterable[str] | None = None,
     ) -> None:
-        self.X: Matrix = _as_matrix(X)
-        self.offsets: np.ndarray = _as_offsets(offsets, self.X.shape[0])
-        self._bag_ids = None if bag_ids is None else _as_column("bag_ids", bag_ids, len(self))
-        self.instance_info: dict[str, np.ndarray] = _as_info(instance_info, self.n_instances)
+        self.X: Matrix = as_matrix(X)
+        self.offsets: np.ndarray = as_offsets(offsets, self.X.shape[0])
+        self._bag_ids = None if bag_ids is None else as_column("bag_ids", bag_ids, len(self))
+        self.instance_info: dict[str, np.ndarray] = as_info(instance_info, self.n_instances)
         self.feature_names: tuple[str, ...] | None = None
         if feature_names is not None:
             self.feature_names = tuple(str(name) for name in feature_names)
@@ -119,7 +122,7 @@ class Bags:
                 )
         offsets = np.concatenate([[0], np.cumsum([part.shape[0] for part in parts], dtype=np.int64)])
         filled = [part for part in parts if part.shape[0]] or [np.empty((0, width))]
-        X = _stack_rows(filled)
+        X = stack_rows(filled)
         return cls(X, offsets, bag_ids=bag_ids, instance_info=instance_info, feature_names=feature_names)
 
     @classmethod
@@ -216,7 +219,7 @@ class Bags:
         }
         named = any(part._bag_ids is not None for part in items)
         ids = np.concatenate([part.bag_ids for part in items]) if named else None
-        X = _stack_rows([part.X for part in items])
+        X = stack_rows([part.X for part in items])
         return cls(X, offsets, bag_ids=ids, instance_info=info, feature_names=first.feature_names)
 
     # ------------------------------------------------------------------ what is inside
@@ -303,7 +306,7 @@ class Bags:
 
     def __iter__(self) -> Iterator[Matrix]:
         for a, b in zip(self.offsets[:-1], self.offsets[1:]):
-            yield _row_range(self.X, a, b)
+            yield row_range(self.X, a, b)
 
     def __getitem__(self, key: Any) -> Any:
         """``bags[i]`` is one bag's matrix; slices share memory, arrays, masks and lists gather.
@@ -317,7 +320,7 @@ class Bags:
             key, columns = key
         if isinstance(key, (int, np.integer)):
             i = range(len(self))[int(key)]  # negative numbers, and IndexError when out of range
-            rows = _row_range(self.X, self.offsets[i], self.offsets[i + 1])
+            rows = row_range(self.X, self.offsets[i], self.offsets[i + 1])
             return rows if columns is Ellipsis else rows[:, columns]
         cut = self if key is Ellipsis else self._cut(key)
         return cut if columns is Ellipsis else cut._with_columns(columns)
@@ -335,7 +338,7 @@ class Bags:
         a, b = self.offsets[start], self.offsets[stop]
         info = {name: values[a:b] for name, values in self.instance_info.items()}
         offsets = self.offsets[start : stop + 1] - a
-        return self._derive(_row_range(self.X, a, b), offsets, self.bag_ids[start:stop], info)
+        return self._derive(row_range(self.X, a, b), offsets, self.bag_ids[start:stop], info)
 
     def _gather(self, which: np.ndarray) -> Bags:
         rows, offsets = instance_rows(self.offsets, which)
@@ -406,272 +409,3 @@ class Bags:
             instance_info=info,
             feature_names=facts["feature_names"],
         )
-
-
-class MultiViewBags:
-    """Several views of the same bags, each with its own instances and features.
-
-    A view may be empty for a bag (a partial example); when two views share their instances,
-    stack their columns in one `Bags` instead.
-
-    Parameters
-    ----------
-    views : mapping of str to Bags
-        Views with the same number of bags, in the same order.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rgb = Bags.from_list([np.ones((2, 3)), np.ones((1, 3))])
-    >>> words = Bags.from_list([np.ones((4, 5)), np.empty((0, 5))])
-    >>> mv = MultiViewBags({"rgb": rgb, "words": words})
-    >>> mv
-    MultiViewBags(2 bags; rgb: 3 instances x 3, words: 4 instances x 5)
-    >>> mv.present
-    array([[ True,  True],
-           [ True, False]])
-    """
-
-    def __init__(self, views: Mapping[str, Bags]) -> None:
-        if not views:
-            raise DataError("MultiViewBags needs at least one view")
-        self.views: dict[str, Bags] = dict(views)
-        first_name, first = next(iter(self.views.items()))
-        for name, bags in self.views.items():
-            if not isinstance(bags, Bags):
-                raise TypeError(f"view {name!r} must be a Bags, got {type(bags).__name__}")
-            if len(bags) != len(first):
-                raise DataError(
-                    f"view {name!r} has {len(bags)} bags, view {first_name!r} has {len(first)}; "
-                    "MultiViewBags.align joins views by bag id and leaves missing ones empty"
-                )
-        named = [bags for bags in self.views.values() if bags.has_bag_ids]
-        for bags in named[1:]:
-            differ = np.flatnonzero(bags.bag_ids != named[0].bag_ids)
-            if differ.size:
-                i = differ[0]
-                raise DataError(
-                    f"bag {i} is called {quoted(named[0].bag_ids[i])} in one view and "
-                    f"{quoted(bags.bag_ids[i])} in another; MultiViewBags.align joins views by bag id"
-                )
-        self._named = named[0] if named else first
-
-    @classmethod
-    def align(cls, views: Mapping[str, Bags]) -> MultiViewBags:
-        """Join views by bag id; a bag that a view does not know is empty there."""
-        position: dict[Any, int] = {}
-        for name, bags in views.items():
-            ids = bags.bag_ids.tolist()
-            if len(set(ids)) != len(ids):
-                twice = next(i for k, i in enumerate(ids) if i in ids[:k])
-                raise DataError(
-                    f"view {name!r} has two bags with the id {twice!r}; ids must be unique to align"
-                )
-            for bag_id in ids:
-                position.setdefault(bag_id, len(position))
-        all_ids = np.asarray(list(position))
-        aligned = {}
-        for name, bags in views.items():
-            where = {bag_id: k for k, bag_id in enumerate(bags.bag_ids.tolist())}
-            order = [where[i] for i in position if i in where]
-            gathered = bags[np.asarray(order, dtype=np.int64)]
-            sizes = np.zeros(len(position), dtype=np.int64)
-            sizes[[i in where for i in position]] = gathered.sizes
-            offsets = np.concatenate([[0], np.cumsum(sizes)])
-            aligned[name] = gathered._derive(gathered.X, offsets, all_ids, gathered.instance_info)
-        return cls(aligned)
-
-    @classmethod
-    def concat(cls, parts: Iterable[MultiViewBags]) -> MultiViewBags:
-        """Join several containers with the same views, one after the other."""
-        items = list(parts)
-        for k, part in enumerate(items):
-            if part.view_names != items[0].view_names:
-                raise DataError(f"part {k} has views {part.view_names}, part 0 has {items[0].view_names}")
-        return cls({name: Bags.concat([part[name] for part in items]) for name in items[0].view_names})
-
-    @property
-    def view_names(self) -> tuple[str, ...]:
-        """Names of the views, in order."""
-        return tuple(self.views)
-
-    @property
-    def bag_ids(self) -> np.ndarray:
-        """Names of the bags; positions if none were given."""
-        return self._named.bag_ids
-
-    @property
-    def has_bag_ids(self) -> bool:
-        """Whether the bags were given names."""
-        return self._named.has_bag_ids
-
-    @property
-    def present(self) -> np.ndarray:
-        """Which bag has instances in which view: (n_bags, n_views) booleans."""
-        return np.column_stack([bags.sizes > 0 for bags in self.views.values()])
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(n_bags, features of all views together)."""
-        return len(self), sum(bags.n_features for bags in self.views.values())
-
-    @property
-    def n_instances(self) -> int:
-        """Number of instances of all views together."""
-        return sum(bags.n_instances for bags in self.views.values())
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """Number of instances of each bag, all views together."""
-        return np.sum([bags.sizes for bags in self.views.values()], axis=0)
-
-    def __len__(self) -> int:
-        return len(next(iter(self.views.values())))
-
-    def __repr__(self) -> str:
-        views = ", ".join(f"{n}: {b.n_instances} instances x {b.n_features}" for n, b in self.views.items())
-        return f"MultiViewBags({len(self)} bags; {views})"
-
-    __array__ = Bags.__array__
-
-    def __iter__(self) -> Iterator[dict[str, Matrix]]:
-        for matrices in zip(*self.views.values()):
-            yield dict(zip(self.views, matrices))
-
-    def __getitem__(self, key: Any) -> Any:
-        """``mv["name"]`` is a view; ``mv[i]`` a dict of matrices; other keys cut all views alike."""
-        if isinstance(key, str):
-            if key not in self.views:
-                raise KeyError(f"no view {key!r}; the views are {', '.join(self.views)}")
-            return self.views[key]
-        if isinstance(key, tuple):
-            if len(key) != 2 or key[1] is not Ellipsis:
-                raise IndexError("cut columns view by view: MultiViewBags take one index, the bags")
-            key = key[0]
-        if isinstance(key, (int, np.integer)):
-            return {name: bags[key] for name, bags in self.views.items()}
-        return MultiViewBags({name: bags[key] for name, bags in self.views.items()})
-
-    def select(self, names: Iterable[str]) -> MultiViewBags:
-        """Only the named views."""
-        return MultiViewBags({name: self[name] for name in names})
-
-    def equals(self, other: object) -> bool:
-        """Whether the other container holds the same views."""
-        return (
-            isinstance(other, MultiViewBags)
-            and self.view_names == other.view_names
-            and all(bags.equals(other[name]) for name, bags in self.views.items())
-        )
-
-
-# ---------------------------------------------------------------------- index arithmetic and coercion
-
-
-def bag_numbers(key: Any, n_bags: int) -> np.ndarray:
-    """Turn a list, integer array or mask into non-negative bag numbers."""
-    which = np.asarray(key)
-    if which.ndim != 1:
-        raise IndexError(f"bags are indexed by one-dimensional arrays, got {which.ndim} dimensions")
-    if which.dtype == bool:
-        if len(which) != n_bags:
-            raise IndexError(f"mask of length {len(which)} for {n_bags} bags")
-        return np.flatnonzero(which)
-    if which.size == 0:
-        return np.empty(0, dtype=np.int64)
-    if not np.issubdtype(which.dtype, np.integer):
-        raise IndexError(f"bags are indexed by integers or booleans, got {which.dtype}")
-    which = which.astype(np.int64)
-    outside = (which < -n_bags) | (which >= n_bags)
-    if outside.any():
-        raise IndexError(f"bag number {which[outside][0]} is out of range for {n_bags} bags")
-    return np.where(which < 0, which + n_bags, which)
-
-
-def instance_rows(offsets: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers of the instances of some bags, and the offsets of the bags so gathered.
-
-    Examples
-    --------
-    >>> instance_rows(np.array([0, 2, 3, 6]), np.array([2, 0]))
-    (array([3, 4, 5, 0, 1]), array([0, 3, 5]))
-    """
-    sizes = offsets[which + 1] - offsets[which]
-    new_offsets = np.zeros(len(which) + 1, dtype=np.int64)
-    np.cumsum(sizes, out=new_offsets[1:])
-    rows = np.arange(new_offsets[-1])
-    rows += np.repeat(offsets[which] - new_offsets[:-1], sizes)
-    return rows, new_offsets
-
-
-def _row_range(X: Matrix, a: int, b: int) -> Matrix:
-    """Rows a to b without copying values; SciPy's own slicing of CSR copies them."""
-    if not sparse.issparse(X):
-        return X[a:b]
-    start, stop = X.indptr[a], X.indptr[b]
-    indptr = X.indptr[a : b + 1] - start
-    part = sparse.csr_array((int(b - a), X.shape[1]), dtype=X.dtype)
-    # set one by one: the constructor copies a view that is much smaller than what it looks into
-    part.data, part.indices, part.indptr = X.data[start:stop], X.indices[start:stop], indptr
-    part.has_canonical_format = True  # true of every Bags.X; spares a pass over the indices
-    return part
-
-
-def _stack_rows(parts: list[Matrix]) -> Matrix:
-    if any(sparse.issparse(part) for part in parts):
-        return sparse.vstack([sparse.csr_array(part) for part in parts], format="csr")
-    return np.concatenate(parts)
-
-
-def _as_matrix(X: Any) -> Matrix:
-    if sparse.issparse(X):
-        csr = sparse.csr_array(X)
-        if csr.dtype not in (np.float32, np.float64):
-            csr = csr.astype(np.float64)
-        if not csr.has_canonical_format:
-            csr = csr.copy()  # the caller's matrix stays as it is
-            csr.sum_duplicates()
-        return csr
-    array = np.asarray(X)
-    if array.ndim != 2:
-        raise DataError(f"X must be 2-D (instances x features), got {array.ndim} dimension(s)")
-    if array.dtype not in (np.float32, np.float64):
-        if np.issubdtype(array.dtype, np.complexfloating):
-            raise DataError("Complex data not supported: X must hold real numbers")
-        small = array.dtype.kind in "iubf" and array.dtype.itemsize <= 2  # exact in single precision
-        try:
-            array = array.astype(np.float32 if small else np.float64)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"X must hold numbers: {error}") from None
-    return np.ascontiguousarray(array)
-
-
-def _as_offsets(offsets: Any, n_instances: int) -> np.ndarray:
-    given = np.asarray(offsets)
-    if given.ndim != 1 or given.size == 0 or not np.issubdtype(given.dtype, np.integer):
-        raise DataError("offsets must be a 1-D array of integers of length n_bags + 1")
-    result = given.astype(np.int64, copy=False)
-    if result[0] != 0 or result[-1] != n_instances:
-        raise DataError(
-            f"offsets must start at 0 and end at {n_instances}, the number of instances; "
-            f"they run from {result[0]} to {result[-1]}"
-        )
-    falls = np.flatnonzero(result[1:] < result[:-1])
-    if falls.size:
-        i = falls[0]
-        raise DataError(f"offsets must not decrease; at bag {i} they go from {result[i]} to {result[i + 1]}")
-    return result
-
-
-def _as_column(name: str, values: Any, length: int) -> np.ndarray:
-    array = np.asarray(values)
-    if array.ndim == 0 or len(array) != length:
-        raise DataError(f"{name} must have {length} entries, got {array.shape}")
-    return array
-
-
-def _as_info(info: Any, n_instances: int) -> dict[str, np.ndarray]:
-    if info is None:
-        return {}
-    items = info.items() if hasattr(info, "items") else ((c, info[c]) for c in info.columns)
-    return {str(name): _as_column(f"instance_info {name!r}", v, n_instances) for name, v in items}

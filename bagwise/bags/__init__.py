@@ -1,0 +1,13 @@
+"""The containers: ``Bags`` (one view) and ``MultiViewBags`` (several).
+
+A bag is a run of rows of one matrix, so a million bags are two arrays and no Python objects::
+
+    X        [ a0 a1 | b0 | c0 c1 c2 ]     one row per instance
+    offsets  [ 0       2    3         6 ]   bag i is X[offsets[i]:offsets[i + 1]]
+"""
+
+from bagwise.bags._bags import Bags
+from bagwise.bags._rows import bag_numbers, instance_rows
+from bagwise.bags._views import MultiViewBags
+
+__all__ = ["Bags", "MultiViewBags", "bag_numbers", "instance_rows"]

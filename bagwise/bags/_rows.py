@@ -1,0 +1,121 @@
+"""Index arithmetic over rows and offsets, and the coercion of what users give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from bagwise.errors import DataError
+
+Matrix = Any  # np.ndarray or scipy.sparse.csr_array; neither library has a type for both
+
+
+def bag_numbers(key: Any, n_bags: int) -> np.ndarray:
+    """Turn a list, integer array or mask into non-negative bag numbers."""
+    which = np.asarray(key)
+    if which.ndim != 1:
+        raise IndexError(f"bags are indexed by one-dimensional arrays, got {which.ndim} dimensions")
+    if which.dtype == bool:
+        if len(which) != n_bags:
+            raise IndexError(f"mask of length {len(which)} for {n_bags} bags")
+        return np.flatnonzero(which)
+    if which.size == 0:
+        return np.empty(0, dtype=np.int64)
+    if not np.issubdtype(which.dtype, np.integer):
+        raise IndexError(f"bags are indexed by integers or booleans, got {which.dtype}")
+    which = which.astype(np.int64)
+    outside = (which < -n_bags) | (which >= n_bags)
+    if outside.any():
+        raise IndexError(f"bag number {which[outside][0]} is out of range for {n_bags} bags")
+    return np.where(which < 0, which + n_bags, which)
+
+
+def instance_rows(offsets: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers of the instances of some bags, and the offsets of the bags so gathered.
+
+    Examples
+    --------
+    >>> instance_rows(np.array([0, 2, 3, 6]), np.array([2, 0]))
+    (array([3, 4, 5, 0, 1]), array([0, 3, 5]))
+    """
+    sizes = offsets[which + 1] - offsets[which]
+    new_offsets = np.zeros(len(which) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=new_offsets[1:])
+    rows = np.arange(new_offsets[-1])
+    rows += np.repeat(offsets[which] - new_offsets[:-1], sizes)
+    return rows, new_offsets
+
+
+def row_range(X: Matrix, a: int, b: int) -> Matrix:
+    """Rows a to b without copying values; SciPy's own slicing of CSR copies them."""
+    if not sparse.issparse(X):
+        return X[a:b]
+    start, stop = X.indptr[a], X.indptr[b]
+    indptr = X.indptr[a : b + 1] - start
+    part = sparse.csr_array((int(b - a), X.shape[1]), dtype=X.dtype)
+    # set one by one: the constructor copies a view that is much smaller than what it looks into
+    part.data, part.indices, part.indptr = X.data[start:stop], X.indices[start:stop], indptr
+    part.has_canonical_format = True  # true of every Bags.X; spares a pass over the indices
+    return part
+
+
+def stack_rows(parts: list[Matrix]) -> Matrix:
+    if any(sparse.issparse(part) for part in parts):
+        return sparse.vstack([sparse.csr_array(part) for part in parts], format="csr")
+    return np.concatenate(parts)
+
+
+def as_matrix(X: Any) -> Matrix:
+    if sparse.issparse(X):
+        csr = sparse.csr_array(X)
+        if csr.dtype not in (np.float32, np.float64):
+            csr = csr.astype(np.float64)
+        if not csr.has_canonical_format:
+            csr = csr.copy()  # the caller's matrix stays as it is
+            csr.sum_duplicates()
+        return csr
+    array = np.asarray(X)
+    if array.ndim != 2:
+        raise DataError(f"X must be 2-D (instances x features), got {array.ndim} dimension(s)")
+    if array.dtype not in (np.float32, np.float64):
+        if np.issubdtype(array.dtype, np.complexfloating):
+            raise DataError("Complex data not supported: X must hold real numbers")
+        small = array.dtype.kind in "iubf" and array.dtype.itemsize <= 2  # exact in single precision
+        try:
+            array = array.astype(np.float32 if small else np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"X must hold numbers: {error}") from None
+    return np.ascontiguousarray(array)
+
+
+def as_offsets(offsets: Any, n_instances: int) -> np.ndarray:
+    given = np.asarray(offsets)
+    if given.ndim != 1 or given.size == 0 or not np.issubdtype(given.dtype, np.integer):
+        raise DataError("offsets must be a 1-D array of integers of length n_bags + 1")
+    result = given.astype(np.int64, copy=False)
+    if result[0] != 0 or result[-1] != n_instances:
+        raise DataError(
+            f"offsets must start at 0 and end at {n_instances}, the number of instances; "
+            f"they run from {result[0]} to {result[-1]}"
+        )
+    falls = np.flatnonzero(result[1:] < result[:-1])
+    if falls.size:
+        i = falls[0]
+        raise DataError(f"offsets must not decrease; at bag {i} they go from {result[i]} to {result[i + 1]}")
+    return result
+
+
+def as_column(name: str, values: Any, length: int) -> np.ndarray:
+    array = np.asarray(values)
+    if array.ndim == 0 or len(array) != length:
+        raise DataError(f"{name} must have {length} entries, got {array.shape}")
+    return array
+
+
+def as_info(info: Any, n_instances: int) -> dict[str, np.ndarray]:
+    if info is None:
+        return {}
+    items = info.items() if hasattr(info, "items") else ((c, info[c]) for c in info.columns)
+    return {str(name): as_column(f"instance_info {name!r}", v, n_instances) for name, v in items}
