@@ -40,7 +40,7 @@ def to_numpy(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
 
 
 def as_text(values: np.ndarray) -> np.ndarray:
-    """Python strings as NumPy text; left as they are beside None, or where one long one would widen them all."""
+    """Python strings as NumPy text; as they are beside None, or where one long one would widen all."""
     if not all(isinstance(v, str) for v in values):
         return values
     lengths = [len(v) for v in values]
@@ -136,56 +136,84 @@ def ragged_to_arrow(X: Any, offsets: np.ndarray) -> pa.LargeListArray:
     return pa.LargeListArray.from_arrays(pa.array(offsets), rows)
 
 
-def ragged_from_arrow(
-    column: Any, n_features: int | None = None, bag_ids: Sequence[Any] | np.ndarray | None = None
-) -> tuple[Any, np.ndarray]:
+def ragged_from_arrow(column: Any, n_features: int | None = None) -> tuple[Any, np.ndarray]:
     """Matrix and offsets of a list column; shares memory when the column is one chunk without nulls.
 
     Parameters
     ----------
-    column : pyarrow Array, ChunkedArray, or list of Arrays of one type
+    column : pyarrow Array or ChunkedArray
         ``list<fixed_size_list<number>>``, ``list<list<number>>`` (all of one length) or
-        ``list<list<struct<index, value>>>`` (sparse). A list is emptied as its chunks are copied, so that
-        their memory can be given back on the way.
+        ``list<list<struct<index, value>>>`` (sparse).
     n_features : int, optional
         Width of the matrix; needed for sparse lists and for columns without any instance.
-    bag_ids : sequence, optional
-        Names of the bags, for messages; positions when left out.
     """
-    if isinstance(column, pa.ChunkedArray):
-        chunks = column.chunks or [pa.array([], column.type)]
-    else:
-        chunks = column if isinstance(column, list) else [column]
-    if len(chunks) == 1:
-        return _ragged_chunk(chunks[0], n_features, _Names(bag_ids, 0))
-    return _joined(chunks, n_features, bag_ids)
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    builder = RaggedBuilder(n_features)
+    for chunk in chunks or [pa.array([], column.type)]:
+        builder.add(chunk)
+    return builder.finish()
 
 
-def _joined(chunks: list[pa.Array], n_features: int | None, bag_ids: Any) -> tuple[Any, np.ndarray]:
-    """Copy each chunk once into its place of one matrix."""
-    offsets = np.zeros(sum(map(len, chunks)) + 1, dtype=np.int64)
-    n_rows = sum(int(c.offsets[-1].as_py() - c.offsets[0].as_py()) for c in chunks if _is_list(c.type))
-    X: Any = None
-    sparse_parts = []
-    bag = row = 0
-    while chunks:
-        chunk = chunks.pop(0)
-        part, cuts = _ragged_chunk(chunk, n_features, _Names(bag_ids, bag))
-        offsets[bag + 1 : bag + len(cuts)] = cuts[1:] + row
-        if sparse.issparse(part):
-            sparse_parts.append(part)
-        elif X is None and (part.shape[0] or not chunks):
-            n_features = part.shape[1]  # from here on chunks must agree
-            X = np.empty((n_rows, n_features), dtype=part.dtype)
-        if X is not None:
-            X[row : row + len(part)] = part
-        bag, row = bag + len(chunk), row + part.shape[0]
-    if sparse_parts:
-        width = max(part.shape[1] for part in sparse_parts)
-        for part in sparse_parts:
+class RaggedBuilder:
+    """Matrix and offsets from list chunks as they come; each is copied once and need not be kept.
+
+    Parameters
+    ----------
+    n_features : int, optional
+        Width of the matrix, as in `ragged_from_arrow`.
+    n_rows : int, optional
+        How many instances are to come; a wrong number costs time, not correctness.
+    """
+
+    def __init__(self, n_features: int | None = None, n_rows: int | None = None) -> None:
+        self.n_features, self.n_rows = n_features, n_rows
+        self.parts: list[Any] = []  # the first dense part, or all sparse ones
+        self.offsets: list[np.ndarray] = []
+        self.X: np.ndarray | None = None
+        self.row = self.bag = 0
+
+    def add(self, chunk: pa.Array, bag_ids: Any = None) -> None:
+        """Take the next bags; ``bag_ids`` names those of the chunk in messages."""
+        part, cuts = _ragged_chunk(
+            chunk, self.n_features, _Names(bag_ids, 0 if bag_ids is not None else self.bag)
+        )
+        if sparse.issparse(part) or not self.offsets:
+            self.parts.append(part)
+        elif len(part):
+            if self.row == 0:  # all bags so far were empty, and may not have known their width
+                self.parts = [part]
+            else:
+                self._room(len(part), part.shape[1])[:] = part
+        if self.n_features is None and not sparse.issparse(part) and len(part):
+            self.n_features = part.shape[1]  # later chunks must agree
+        self.offsets.append(cuts[1:] + self.row)
+        self.row += part.shape[0]
+        self.bag += len(chunk)
+
+    def _room(self, n_new: int, width: int) -> np.ndarray:
+        """Place for the next rows behind those that are there."""
+        if self.X is None:  # a second chunk: now the first is copied too
+            first = self.parts.pop()
+            self.X = np.empty((max(self.n_rows or 0, self.row + n_new), width), dtype=first.dtype)
+            self.X[: self.row] = first
+        if self.row + n_new > len(self.X):
+            larger = np.empty((max(2 * len(self.X), self.row + n_new), width), dtype=self.X.dtype)
+            larger[: self.row] = self.X[: self.row]
+            self.X = larger
+        return self.X[self.row : self.row + n_new]
+
+    def finish(self) -> tuple[Any, np.ndarray]:
+        """The matrix and the offsets."""
+        offsets = np.concatenate([np.zeros(1, dtype=np.int64), *self.offsets])
+        if self.X is not None:
+            # A view would keep the surplus alive; honest files have none.
+            return (self.X if self.row == len(self.X) else self.X[: self.row].copy()), offsets
+        if len(self.parts) == 1:
+            return self.parts[0], offsets
+        width = max(part.shape[1] for part in self.parts)
+        for part in self.parts:
             part.resize(part.shape[0], width)
-        X = sparse.vstack(sparse_parts, format="csr")
-    return X, offsets
+        return sparse.vstack(self.parts, format="csr"), offsets
 
 
 class _Names:

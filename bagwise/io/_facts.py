@@ -1,0 +1,122 @@
+"""The facts of a data set that are not arrays, as JSON: what `parquet` and `npz` keep beside the numbers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from bagwise.bags import Bags, MultiViewBags
+from bagwise.dataset import Dataset
+from bagwise.errors import DataError
+from bagwise.utils.arrow import as_text
+
+VERSION = 1
+ONE_VIEW = "instances"  # what the only view is called in a file
+_ABOUT = ("name", "description", "citation", "licence")
+
+
+def views_of(dataset: Dataset) -> dict[str, Bags]:
+    """All views by name; the only one of plain `Bags` is called "instances"."""
+    return dataset.bags.views if isinstance(dataset.bags, MultiViewBags) else {ONE_VIEW: dataset.bags}
+
+
+def instance_labels_of(dataset: Dataset) -> dict[str, np.ndarray]:
+    """Known instance labels by view."""
+    if dataset.instance_Y is None:
+        return {}
+    return dataset.instance_Y if isinstance(dataset.instance_Y, dict) else {ONE_VIEW: dataset.instance_Y}
+
+
+def facts_of(dataset: Dataset) -> dict[str, Any]:
+    """Everything that the arrays do not say, ready for JSON."""
+    facts: dict[str, Any] = {"version": VERSION, "several_views": isinstance(dataset.bags, MultiViewBags)}
+    facts |= {key: getattr(dataset, key) for key in _ABOUT if getattr(dataset, key)}
+    facts["label_names"] = list(dataset.label_names)
+    facts["splits"] = list(dataset.splits)
+    facts["views"] = {}
+    for name, bags in views_of(dataset).items():
+        facts["views"][name] = {
+            "n_instances": bags.n_instances,
+            "n_features": bags.n_features,
+            "dtype": str(bags.dtype),
+            "sparse": bags.is_sparse,
+            "named_bags": bags.has_bag_ids,
+            "feature_names": bags.feature_names,
+            "info": {
+                key: {"dtype": kind_of(values), "shape": list(values.shape[1:])}
+                for key, values in bags.instance_info.items()
+            },
+        }
+    return facts
+
+
+def loads(text: str | bytes) -> dict[str, Any]:
+    """Parse the JSON of `facts_of`; refuse what a later version wrote."""
+    facts = json.loads(text)
+    if not isinstance(facts, dict) or not isinstance(facts.get("views"), dict) or not facts["views"]:
+        raise DataError("the facts about the data set are not what bagwise writes")
+    if not isinstance(facts.get("version"), int) or facts["version"] > VERSION:
+        raise DataError(
+            f"written in version {facts.get('version')!r} of the layout; this bagwise knows up to {VERSION}"
+        )
+    return facts
+
+
+def kind_of(values: np.ndarray) -> str:
+    """Name of a number type, or "text", or "object" for text with gaps; anything else is refused."""
+    if values.dtype.kind in "OT":
+        flat = values.ravel().tolist()
+        if any(v is not None and not isinstance(v, str) for v in flat):
+            raise DataError(
+                "facts about instances must be numbers, times or text; found other Python objects"
+            )
+        return "object" if None in flat else "text"
+    if values.dtype.kind == "U":
+        return "text"
+    if values.dtype.kind not in "biufMm" or values.dtype.itemsize > 8:
+        raise DataError(f"values of type {values.dtype} cannot be kept in a file")
+    return values.dtype.name
+
+
+def as_kind(values: np.ndarray, kind: Any, shape: Any) -> np.ndarray:
+    """Bring values back to the kind and shape that they had."""
+    if kind == "text":
+        values = as_text(values.astype(object).ravel())
+    elif kind == "object":
+        values = values.astype(object)
+    else:
+        dtype = np.dtype(str(kind))
+        if dtype.kind not in "biufMm" or dtype.itemsize > 8:
+            raise DataError(f"values of type {kind!r} were never written by bagwise")
+        values = values.astype(dtype, copy=False)
+    return values.reshape(-1, *shape) if values.size else values.reshape(len(values), *shape)
+
+
+def rebuild(
+    facts: dict[str, Any],
+    views: dict[str, Bags],
+    Y: np.ndarray,
+    instance_labels: dict[str, np.ndarray],
+    groups: np.ndarray | None,
+    splits: dict[str, np.ndarray],
+) -> Dataset:
+    """Put a data set together from what a file held."""
+    several = bool(facts["several_views"])
+    bags: Any = MultiViewBags(views) if several else next(iter(views.values()))
+    known: Any = None
+    if instance_labels:
+        known = instance_labels if several else next(iter(instance_labels.values()))
+    for name, which in splits.items():
+        if which.size and not (which.min() >= 0 and which.max() < len(bags)):
+            raise DataError(f"part {name!r} holds bag numbers outside 0..{len(bags) - 1}")
+    return Dataset(
+        bags,
+        Y,
+        tuple(map(str, facts["label_names"])),
+        instance_Y=known,
+        groups=groups,
+        splits=splits,
+        **{key: str(facts.get(key, "")) for key in _ABOUT},
+    )

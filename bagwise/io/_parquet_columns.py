@@ -1,0 +1,102 @@
+"""Columns of lists: label names per bag or instance, facts about instances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bagwise.errors import DataError
+from bagwise.io._facts import as_kind, kind_of
+from bagwise.labels import unknown_label
+from bagwise.utils.arrow import to_numpy, unpack_lists
+
+
+def to_column(values: np.ndarray, what: str) -> pa.Array:
+    """A flat Arrow array of numbers, times or text."""
+    if values.ndim != 1:
+        raise DataError(f"{what} must be one value each to be written, got {values.ndim} dimensions")
+    try:
+        if values.dtype.kind in "UOT":
+            return pa.array(values.tolist())
+        kind_of(values)
+        return pa.array(np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("=")))
+    except (pa.ArrowException, UnicodeError) as error:
+        raise DataError(f"{what} must be all numbers or all text to be written ({error})") from None
+
+
+def names_to_lists(index: np.ndarray, names: pa.Array, offsets: np.ndarray) -> pa.LargeListArray:
+    """Lists of names from indices (-1 for none) and the places where lists begin."""
+    taken = names.take(pa.array(index, pa.int64(), mask=index < 0))
+    return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), taken)
+
+
+def names_from_lists(
+    column: pa.ChunkedArray, names: pa.Array, bag_ids: Any, offsets: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bag number and name index (-1 for null) of every entry of a column of lists of names.
+
+    ``offsets``, when given, are those that the lists must have.
+    """
+    cuts, values = _lists(column, "names", offsets)
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        values = values.cast(pa.string())
+    index = pc.index_in(values, value_set=names.cast(values.type))
+    bag = np.repeat(np.arange(len(cuts) - 1), np.diff(cuts))
+    gaps = values.is_null()
+    unknown = pc.and_(index.is_null(), pc.invert(gaps))
+    if offsets is None and values.null_count:
+        raise DataError(
+            f"bag {_name(bag_ids, bag, gaps)!r} has a label that is null; leave it out of the list"
+        )
+    if pc.any(unknown).as_py():
+        k = pc.index(unknown, True).as_py()
+        raise unknown_label(values[k].as_py(), names.to_pylist(), _name(bag_ids, bag, unknown))
+    return bag, index.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def info_to_lists(info: dict[str, np.ndarray], offsets: np.ndarray) -> pa.LargeListArray:
+    """Lists of structs; an array with more dimensions becomes a fixed_size_list of its flat rows."""
+    fields = []
+    for name, values in info.items():
+        flat = to_column(values.reshape(-1), f"instance_info {name!r}")
+        if values.ndim > 1:
+            width = int(np.prod(values.shape[1:]))
+            if width == 0:
+                raise DataError(f"instance_info {name!r} holds nothing (shape {values.shape}); leave it out")
+            flat = pa.FixedSizeListArray.from_arrays(flat, width)
+        fields.append(flat)
+    return pa.LargeListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(fields, list(info)))
+
+
+def info_from_lists(column: pa.ChunkedArray, offsets: np.ndarray, kinds: Any) -> dict[str, np.ndarray]:
+    """Facts about instances from lists of structs; ``kinds`` says what they were, None to guess."""
+    _, rows = _lists(column, "facts", offsets)
+    if not pa.types.is_struct(rows.type):
+        raise DataError(f"instance_info must be lists of structs, got {column.type}")
+    info = {}
+    for k, field in enumerate(rows.type):
+        values = to_numpy(rows.field(k))
+        about = None if kinds is None else kinds.get(field.name)
+        info[field.name] = values if about is None else as_kind(values, about["dtype"], about["shape"])
+    return info
+
+
+def _lists(column: pa.ChunkedArray, what: str, expected: np.ndarray | None) -> tuple[np.ndarray, pa.Array]:
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+        raise DataError(f"expected a list of {what} per bag, got {column.type}")
+    joined = column.combine_chunks()
+    if joined.null_count:
+        raise DataError(f"row {pc.index(joined.is_null(), True).as_py()} has no list of {what}; write []")
+    cuts, values = unpack_lists(joined)
+    if expected is not None and not np.array_equal(cuts, expected):
+        row = int(np.flatnonzero(cuts[1:] != expected[1:])[0]) if len(cuts) == len(expected) else 0
+        raise DataError(f"row {row} has a list of {what} that is not as long as its list of instances")
+    return cuts, values
+
+
+def _name(bag_ids: Any, bag: np.ndarray, mask: pa.Array) -> Any:
+    number = int(bag[pc.index(mask, True).as_py()])
+    return number if bag_ids is None else bag_ids[number]

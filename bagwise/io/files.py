@@ -1,0 +1,178 @@
+"""One door for all formats: `read` looks at the content, `write` at the suffix."""
+
+from __future__ import annotations
+
+import zlib
+from importlib import import_module
+from os import PathLike
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from bagwise.dataset import Dataset
+from bagwise.errors import DataError
+from bagwise.io._checks import check_finite, check_unique_ids
+from bagwise.io._facts import views_of
+from bagwise.io._source import MAX_BYTES, blame
+from bagwise.utils.files import replacing
+
+# Modules of bagwise.io in the order in which they are asked whether a file is theirs: formats with a
+# signature first, those that any comma could be last. They are imported when their turn comes.
+_MODULES = ("parquet", "npz", "matlab", "arff_pair", "arff", "sentences", "c45", "csv")
+_HEAD = 1 << 16  # bytes of unpacked content by which a format is recognised
+
+
+class Format(NamedTuple):
+    """What a format is called, which suffixes it has, and whether it can be read and written."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    reads: bool
+    writes: bool
+    description: str
+
+
+def formats() -> list[Format]:
+    """List the formats that `read` and `write` know.
+
+    Examples
+    --------
+    >>> [f.suffixes for f in formats() if f.name == "parquet"]
+    [('.parquet', '.pq')]
+    """
+    return [
+        Format(m.NAME, m.SUFFIXES, hasattr(m, "read"), hasattr(m, "write"), _summary(m)) for m in _modules()
+    ]
+
+
+def read(
+    path: str | PathLike[str], format: str | None = None, *, max_bytes: int = MAX_BYTES, **options: Any
+) -> Dataset:
+    r"""Read a data set from a file or folder.
+
+    Parameters
+    ----------
+    path : path
+        A file, plain or gzip, or a folder for the formats that are folders.
+    format : str, optional
+        Name of the format, see `formats`. By default the content decides, and where the content does
+        not tell, the suffix.
+    max_bytes : int
+        Refuse files that hold more than this when unpacked.
+    **options
+        Options of the format's own ``read``.
+
+    Returns
+    -------
+    Dataset
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "birds.csv"
+    >>> _ = path.write_text("bag_id,labels,f1,f2\nx,wren;robin,0.5,1\nx,wren;robin,0.25,3\ny,wren,2,2\n")
+    >>> read(path).label_sets
+    [['robin', 'wren'], ['wren']]
+    """
+    path = Path(path)
+    module = _find(path) if format is None else _by_name(format)
+    with blame(path):
+        return module.read(path, max_bytes=max_bytes, **options)
+
+
+def write(dataset: Dataset, path: str | PathLike[str], format: str | None = None) -> None:
+    """Write a data set; the file appears, or replaces an older one, only when it is complete.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        What to write.
+    path : path
+        Where to; its suffix chooses the format.
+    format : str, optional
+        Name of the format, see `formats`, whatever the suffix.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bagwise import Bags
+    >>> path = Path(tempfile.mkdtemp()) / "birds.parquet"
+    >>> write(Dataset(Bags.from_list([[[1.0]], [[2.0], [3.0]]]), [["wren"], []]), path)
+    >>> read(path)
+    Dataset(Bags(2 bags, 3 instances, 1 features, dense float64), 1 labels)
+    """
+    path = Path(path)
+    if not isinstance(dataset, Dataset):
+        raise TypeError(f"write takes a Dataset, got {type(dataset).__name__}; Dataset(bags, Y) makes one")
+    module = _by_suffix(path) if format is None else _by_name(format)
+    if module is None or not hasattr(module, "write"):
+        known = ", ".join(f"{f.name} ({', '.join(f.suffixes)})" for f in formats() if f.writes)
+        what = f"format {format!r}" if format is not None else f"suffix {path.suffix!r}"
+        raise DataError(f"no writer for the {what}; formats that can be written: {known}", path=path)
+    for bags in views_of(dataset).values():  # what `read` would refuse is not written
+        check_finite(bags.X, bags.offsets, bags.bag_ids, path, feature_names=bags.feature_names)
+    check_unique_ids(dataset.bags.bag_ids, path)
+    if hasattr(module, "check_writable"):
+        with blame(path):
+            module.check_writable(dataset)
+    with blame(path), replacing(path) as temporary:
+        module.write(dataset, temporary)
+
+
+def _modules() -> list[ModuleType]:
+    return [_module(name) for name in _MODULES]
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(f"bagwise.io.{name}")
+
+
+def _summary(module: ModuleType) -> str:
+    about = getattr(module, "DESCRIPTION", None) or (module.__doc__ or "").strip().partition("\n")[0]
+    return about.rstrip(".")
+
+
+def _by_name(name: str) -> ModuleType:
+    for module in _modules():
+        if name == module.NAME:
+            return module
+    raise DataError(f"unknown format {name!r}; known are {', '.join(f.name for f in formats())}")
+
+
+def _by_suffix(path: Path) -> ModuleType | None:
+    name = path.name.lower().removesuffix(".gz")
+    for module in _modules():
+        if name.endswith(tuple(module.SUFFIXES)):
+            return module
+    return None
+
+
+def _find(path: Path) -> ModuleType:
+    head = _head(path) if path.is_file() else b""  # a pair of files may go by a stem that is no file
+    for name in _MODULES:
+        if _module(name).recognises(path, head):
+            return _module(name)
+    if not path.exists():
+        raise DataError("no such file or folder", path=path)
+    found = None if path.is_dir() else _by_suffix(path)
+    if found is None:
+        known = ", ".join(f"{f.name} ({', '.join(f.suffixes)})" for f in formats() if f.reads)
+        raise DataError(
+            f"not in a format known here; known are {known}. Name one with read(path, format=...)", path=path
+        )
+    return found
+
+
+def _head(path: Path) -> bytes:
+    """First bytes of a file, unpacked as far as they can be; damage is left for the reader to report."""
+    try:
+        with open(path, "rb") as handle:
+            head = handle.read(_HEAD)
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror or error}", path=path) from None
+    if not head.startswith(b"\x1f\x8b"):
+        return head
+    try:
+        return zlib.decompressobj(wbits=31).decompress(head, _HEAD)
+    except zlib.error:
+        return b""

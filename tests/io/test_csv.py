@@ -1,0 +1,260 @@
+"""Long CSV: both layouts, round trips, and errors that name the line."""
+
+import gzip
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_sets import NAMES, assert_same, bags, small_set
+from scipy import sparse
+
+from bagwise import Bags, Dataset
+from bagwise.bags import MultiViewBags
+from bagwise.errors import DataError
+from bagwise.io import _csv_write, read, write
+
+
+@st.composite
+def long_sets(draw):
+    """What one row per instance can hold."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=5))
+    ids = draw(
+        st.sampled_from([None, np.arange(len(sizes)) * 7])
+        | st.lists(NAMES.map("b".__add__), min_size=len(sizes), max_size=len(sizes), unique=True).map(
+            np.array
+        )
+    )
+    if ids is None:
+        ids = np.arange(len(sizes))
+    one = draw(bags(np.concatenate([[0], np.cumsum(sizes)]), ids, info=False, any_sparse=False))
+    info = {}
+    if draw(st.booleans()):
+        words = [
+            draw(st.sampled_from(["x", "", 'a "b"', "p,q", "two\nlines", "é"])) for _ in range(sum(sizes))
+        ]
+        info = {
+            "word": np.array([*words[:-1], "z"]),
+            "n": np.arange(sum(sizes)),
+            "f": np.arange(sum(sizes)) + 0.5,
+        }
+    names = None if one.feature_names is None else [f"x{name}" for name in one.feature_names]
+    one = Bags(one.X, one.offsets, bag_ids=ids, instance_info=info, feature_names=names)
+    labels = draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    known = rng.integers(-1, len(labels), one.n_instances) if draw(st.booleans()) else None
+    groups = np.arange(len(sizes)) % 2 if draw(st.booleans()) else None
+    splits = {"train": np.arange(len(sizes)), "dev": np.arange(1)} if draw(st.booleans()) else {}
+    Y = rng.integers(0, 2, (len(sizes), len(labels)))
+    return Dataset(one, Y, labels, instance_Y=known, groups=groups, splits=splits)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=long_sets(), suffix=st.sampled_from([".csv", ".csv.gz"]))
+def test_round_trip(tmp_path, data, suffix):
+    path = tmp_path / f"set{suffix}"
+    write(data, path)
+    assert_same(data, read(path), about=False)
+
+
+def test_float32_comes_back_to_the_bit(tmp_path):
+    X = np.array([[0.1, 1e-42], [3.4e38, -1 / 3]], dtype=np.float32)
+    write(Dataset(Bags(X, [0, 2]), [["x"]]), tmp_path / "set.csv")
+    again = read(tmp_path / "set.csv", dtype=np.float32).bags.X
+    assert again.dtype == np.float32
+    np.testing.assert_array_equal(again, X)
+
+
+def test_sparse_is_written_in_full_up_to_a_size(tmp_path, monkeypatch):
+    data = Dataset(Bags(sparse.csr_array([[0, 1.5], [0, 0]]), [0, 2]), [["x"]])
+    write(data, tmp_path / "set.csv")
+    np.testing.assert_array_equal(read(tmp_path / "set.csv").bags.X, [[0, 1.5], [0, 0]])
+    monkeypatch.setattr(_csv_write, "MAX_VALUES", 3)
+    with pytest.raises(DataError, match=r"up to 3 values, this one has 4"):
+        write(data, tmp_path / "other.csv")
+
+
+def one_bag(**bags_options):
+    return Dataset(Bags(np.ones((1, 1)), [0, 1], **bags_options), [["x"]])
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (small_set(), "bag 'ß' has no instances"),
+        (Dataset(MultiViewBags({"v": Bags(np.ones((1, 1)), [0, 1])}), [["x"]]), "CSV holds one view"),
+        (Dataset(Bags(np.ones((0, 1)), [0]), np.ones((0, 1), dtype=int)), "the set has no bags"),
+        (Dataset(Bags(np.ones((1, 0)), [0, 1]), [["x"]]), "no features"),
+        (one_bag(feature_names=["labels"]), "'labels' means something else"),
+        (one_bag(instance_info={"box": np.ones((1, 4))}), "instance_info 'box'"),
+        (one_bag(instance_info={"gap": np.array([None])}), "instance_info 'gap'"),
+        (Dataset(Bags(np.ones((1, 1)), [0, 1]), [["x"]], splits={"none": []}), "part 'none'"),
+    ],
+)
+def test_what_csv_cannot_hold_is_refused_before_writing(tmp_path, data, words):
+    path = tmp_path / "set.csv"
+    path.write_text("older")
+    with pytest.raises(DataError, match=words):
+        write(data, path)
+    assert path.read_text() == "older"
+
+
+def made(tmp_path, text, name="toy.csv"):
+    path = tmp_path / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def test_bags_need_not_be_sorted(tmp_path):
+    data = read(made(tmp_path, "f1,bag,labels\n1,x,p\n2,y,\n3,x,p\n"))
+    assert data.bags.bag_ids.tolist() == ["x", "y"]
+    assert data.bags.X.ravel().tolist() == [1, 3, 2]
+    assert data.label_sets == [["p"], []]
+    assert data.name == "toy"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("bom", ["", "\ufeff"])
+def test_line_ends_blank_lines_and_byte_order_mark(tmp_path, end, bom):
+    lines = ["bag_id,labels,width", "", "é,a;b,1.5", "", "é,a;b,-2e3", "", ""]
+    data = read(made(tmp_path, bom + end.join(lines)))
+    assert data.bags.bag_ids.tolist() == ["é"]
+    assert data.bags.X.ravel().tolist() == [1.5, -2000.0]
+    assert data.bags.feature_names == ("width",)
+
+
+def test_instance_labels_make_bag_labels(tmp_path):
+    text = "bag,instance,letter,row,f1,f2\n1,1,A,9,2,6\n1,2,N,8,6,9\n2,1,A,7,1,1\n"
+    data = read(made(tmp_path, text), label_names=list("ABN"))
+    assert data.label_names == ("A", "B", "N")
+    assert data.Y.tolist() == [[1, 0, 1], [1, 0, 0]]
+    assert data.instance_Y.tolist() == [0, 2, 0]
+    assert data.bags.n_features == 2
+    assert data.bags.instance_info["row"].tolist() == [9, 8, 7]
+
+
+def test_label_columns_and_other_names(tmp_path):
+    text = "image;wren;robin;area;colour;what\nx;1;0;2.5;red;wren\nx;1;0;3;blue;\ny;0;1;1;red;robin\n"
+    data = read(
+        made(tmp_path, text),
+        format="csv",
+        bag="image",
+        labels=["wren", "robin"],
+        instance_label="what",
+        delimiter=";",
+    )
+    assert data.label_names == ("wren", "robin")
+    assert data.Y.tolist() == [[1, 0], [0, 1]]
+    assert data.instance_Y.tolist() == [0, -1, 1]
+    assert data.bags.instance_info["colour"].tolist() == ["red", "blue", "red"]
+    assert data.bags.feature_names == ("area",)
+
+
+def test_chosen_features_only(tmp_path):
+    text = "bag,labels,a,b,c\nx,p,1,2,3\n"
+    data = read(made(tmp_path, text), features=["c", "a"], info=["b"])
+    assert data.bags.X.tolist() == [[3, 1]]
+    assert data.bags.feature_names == ("c", "a")
+    assert data.bags.instance_info["b"].tolist() == [2]
+
+
+def test_layout_without_header(tmp_path):
+    data = read(made(tmp_path, "1,7,0.5,2\n0,9,1,1\n1,7,3,4\n"))
+    assert data.label_names == ("positive",)
+    assert data.Y.ravel().tolist() == [1, 0]
+    assert data.bags.bag_ids.tolist() == [7, 9]
+    assert data.bags.sizes.tolist() == [2, 1]
+    text = read(made(tmp_path, "1,m-7,0.5,2\n0,m-9,1,1\n"))
+    assert text.bags.bag_ids.tolist() == ["m-7", "m-9"]
+    several = read(made(tmp_path, "4,7,0.5\n2,9,1\n"))
+    assert several.label_names == ("2", "4")
+
+
+def test_ids_with_leading_zeros_stay_text(tmp_path):
+    data = read(made(tmp_path, "bag,labels,f1\n07,p,1\n7,p,1\n"))
+    assert data.bags.bag_ids.tolist() == ["07", "7"]
+
+
+def test_numbers_that_only_the_careful_reader_knows(tmp_path):
+    data = read(made(tmp_path, "bag,labels,f1\nx,p,+1.5\nx,p, 2 \n"))
+    assert data.bags.X.ravel().tolist() == [1.5, 2.0]
+
+
+def test_long_rows_and_many_of_them(tmp_path):
+    wide = ",".join(["123456789.123456789"] * 3000)
+    rows = "".join(f"0,{k},{wide}\n" for k in range(80))
+    data = read(made(tmp_path, rows))
+    assert data.bags.X.shape == (80, 3000)
+
+
+HEAD = "bag,labels,f1,f2\nx,p,1,2\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (HEAD + "x,p,1\n", 3, "expected 4 columns, found 3"),
+        (HEAD + "x,p,1,2,3\n", 3, "expected 4 columns, found 5"),
+        (HEAD + "\n\nx,p,1\n", 5, "expected 4 columns"),
+        (HEAD + "x,p,1,two\n", 3, "column 'f2' holds 'two', expected a number"),
+        ("bag,labels,f1\nx,p,oops\nx,p,1\nx,p,1\n", 2, "column 'f1' holds 'oops'"),
+        (HEAD + "x,p,,2\n", 3, "column 'f1' is empty"),
+        (HEAD + "x,p,nan,2\n", 3, "bag 'x', feature 'f1' is nan"),
+        (HEAD + "y,p,1,2\nx,p,1,inf\n", 4, "bag 'x', feature 'f2' is inf"),
+        (HEAD + "x,p,1,1e999\n", 3, "feature 'f2' is inf"),
+        (HEAD + "x,p,1_0,2\n", 3, "holds '1_0'"),
+        (HEAD + ",p,1,2\n", 3, "empty name"),
+        (HEAD + "x,q,1,2\n", 3, "bag 'x' has 'q' here in column 'labels' and 'p' on an earlier row"),
+        ("bag,labels,f1,f1\nx,p,1,2\n", 1, "two columns are called 'f1'"),
+        ("bag,f1,f2\nx,1,2\n", 1, "no labels found"),
+        ("bag,labels,word\nx,p,one\n", 1, "no column of numbers"),
+        ("bag,label:p,f1\nx,2,1\n", 2, "column 'label:p' holds 2, expected 0 or 1"),
+        ("bag,label:p,f1\nx,1,1\nx,0,1\n", 3, "on an earlier row"),
+        ("1,7,0.5\n2.5,7,1\n", 2, "label is 2.5"),
+        ("1,7,0.5\n0,7,1\n", 2, "bag 7 has 0 here"),
+        ("1,7,0.5\n1,7,x\n", 2, "column 3 holds 'x'"),
+        ("1,7,0.5\n1,7\n", 2, "expected 3 columns, found 2"),
+        ('bag,labels,f1\nx,"two\nlines",1\nx,"two\nlines",\n', 4, "column 'f1' is empty"),
+        (b"bag,labels,f1\nx,p,1\nx,\xff,2\n", 3, "not UTF-8"),
+    ],
+)
+def test_errors_name_the_line(tmp_path, text, line, words):
+    path = made(tmp_path, text)
+    with pytest.raises(DataError) as caught:
+        read(path)
+    assert caught.value.line == line
+    assert str(caught.value).startswith(f"{path}, line {line}: ")
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "\n", "bag,labels,f1\n", "bag,labels,f1"])
+def test_no_rows(tmp_path, text):
+    with pytest.raises(DataError, match=r"toy\.csv"):
+        read(made(tmp_path, text))
+
+
+def test_unknown_labels_name_line_and_nearest(tmp_path):
+    text = "bag,labels,f1\nx,robin,1\nx,robin,1\ny,wern,1\n"
+    with pytest.raises(DataError, match=r"line 4: bag 'y': unknown label 'wern'; did you mean 'wren'"):
+        read(made(tmp_path, text), label_names=["robin", "wren"])
+    text = "bag,letter,f1\nx,A,1\nx,B,1\n"
+    with pytest.raises(DataError, match=r"line 3: .*unknown label 'B'|line 2: bag 'x': unknown label 'B'"):
+        read(made(tmp_path, text), label_names=["A"])
+
+
+@pytest.mark.parametrize("options", [{"bag": "nope"}, {"labels": ["nope"]}, {"features": ["nope"]}])
+def test_columns_that_are_not_there(tmp_path, options):
+    with pytest.raises(DataError, match=r"line 1: no column 'nope'; the columns are 'bag', 'labels'"):
+        read(made(tmp_path, HEAD), **options)
+
+
+def test_gzip_bomb(tmp_path):
+    path = made(tmp_path, gzip.compress(b"bag,labels,f1\n" + b"x,p,1\n" * 1_000_000), "bomb.csv.gz")
+    with pytest.raises(DataError, match=r"holds more than 1,000,000 bytes"):
+        read(path, max_bytes=1_000_000)
+
+
+def test_one_long_text_does_not_widen_all(tmp_path):
+    text = "bag,labels,word,f1\n" + f"x,p,{'w' * 100_000},1\n" + "x,p,short,1\n" * 20_000
+    data = read(made(tmp_path, text))
+    assert data.bags.instance_info["word"].dtype == object
