@@ -1,1 +1,6 @@
-"""bagwise.report"""
+"""Results for people: tables of measures, pictures of bags, files of predictions and annotations."""
+
+from bagwise.report.plots import heat_map, plot_bags, plot_instance_scores
+from bagwise.report.tables import comparison_table
+
+__all__ = ["comparison_table", "heat_map", "plot_bags", "plot_instance_scores"]

@@ -1,0 +1,377 @@
+"""The command ``bagwise``: the verbs of `bagwise.actions` with options, tables and errors of one line.
+
+The actions, and with them scikit-learn, numba and matplotlib, are imported when a command runs, so that
+``bagwise --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from math import isnan
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bagwise import __version__
+from bagwise._console import Commands, print_facts, print_json, print_table, report, say, show_table
+from bagwise.errors import BagwiseError
+from bagwise.utils.progress import progress
+
+app = typer.Typer(
+    cls=Commands,
+    help="Learn from bags: whole objects carry several labels, the parts that cause them carry none.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Data = Annotated[str, typer.Argument(metavar="DATA", help="A file, or the name of a data set; see list.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that fit wrote.")]
+Table = Annotated[Path, typer.Option("--out", "-o", help="Table to write: .parquet or .csv.")]
+Part = Annotated[str | None, typer.Option(help="Only this part of the data set, such as train or test.")]
+View = Annotated[str | None, typer.Option(help="Only this view of several.")]
+Format = Annotated[str | None, typer.Option("--format", help="Format of the file; recognised by default.")]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-O", metavar="NAME=VALUE", help="Option of the reader or the set; repeatable."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Debug = Annotated[bool, typer.Option("--debug", "--verbose", help="Show the traceback of an error.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"bagwise {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _start(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the picture and the table.")] = Path(
+        "bagwise_demo"
+    ),
+    n_bags: Annotated[int, typer.Option(help="Number of bags, seven tenths for training.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the bags.")] = 0,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Learn to read digits from bags of pictures, in less than a minute."""
+    from bagwise import actions
+
+    with progress("starting") as advance:
+        result = actions.demo(out, n_bags=n_bags, seed=seed, step=advance)
+    if as_json:
+        return print_json(result)
+    from bagwise.report.tables import comparison_table
+
+    counts = result["counts"]
+    say(
+        f"A bag is a handful of pictures of handwritten digits. {counts['bags']} bags "
+        f"({counts['pictures']} pictures) came with the list of digits that occur in them, but not which "
+        f"picture shows which. The {counts['new_bags']} new bags ({counts['new_pictures']} pictures, none "
+        "seen before) came without any labels."
+    )
+    say()
+    print_table(["model", "what it sees"], result["saw"].items())
+    say()
+    say("How well they do on the new bags (an arrow points to where better values lie):")
+    say()
+    show_table(partial(comparison_table, result["rows"]), transpose=True)
+    say()
+    say(
+        "Instance accuracy is the share of pictures whose digit is found; given labels, when the list of "
+        "digits in the new bag is known as well. The other measures judge the list of digits predicted for "
+        "each bag."
+    )
+    say(f"The picture and the table show what {result['shown']} found in the new bags:")
+    for file in result["files"]:
+        say(f"  {file}")
+
+
+@app.command(name="list")
+def list_(
+    name: Annotated[str, typer.Argument(help="Only what has this in its name.", show_default=False)] = "",
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """List estimators, data sets and file formats."""
+    from bagwise import actions
+
+    found = actions.list_all(name)
+    if as_json:
+        return print_json(found)
+    if not any(found.values()):
+        raise BagwiseError(f"no estimator, data set or format has {name!r} in its name")
+    models = [(row["name"], row["summary"], _trait_words(row["traits"])) for row in found["estimators"]]
+    sizes = ("bags", "instances", "features", "labels")
+    sets = [
+        (row["name"], row["kind"], *(_count(row[size]) for size in sizes), row["status"])
+        for row in (found["datasets"] if name else _folded(found["datasets"]))
+    ]
+    files = [
+        (row["name"], " ".join(row["suffixes"]), "yes" if row["writes"] else "no", row["description"])
+        for row in found["formats"]
+    ]
+    tables: list[tuple[list[str], list[Any], str]] = [
+        (["estimator", "what it does", "traits"], models, "lll"),
+        (["data set", "kind", *sizes, "status"], sets, "llrrrrl"),
+        (["format", "suffix", "written", "description"], files, "llll"),
+    ]
+    filled = [table for table in tables if table[1]]
+    for k, (header, rows, align) in enumerate(filled):
+        if k:
+            say()
+        print_table(header, rows, align)
+
+
+@app.command()
+def info(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A file, a data set, or a model (.skops).")],
+    part: Part = None,
+    view: View = None,
+    format: Format = None,
+    option: Options = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Say what a file, a data set or a model holds."""
+    from bagwise import actions
+
+    with progress(f"reading {data}"):
+        found = actions.info(data, **_where(part, view, format, option))
+    if as_json:
+        return print_json(found)
+    if "model" in found:
+        return print_facts(found)
+    views = found.pop("views")
+    labels = found.pop("labels")
+    found["parts"] = ", ".join(f"{name} ({count} bags)" for name, count in found["parts"].items())
+    print_facts(
+        {"data set": found.pop("name"), **found, "cardinality": f"{found['cardinality']:.2f} labels per bag"}
+    )
+    say()
+    sides = [
+        (v["name"] or "-", v["n_instances"], v["n_features"], v["storage"], _sizes(v), v["empty_bags"])
+        for v in views
+    ]
+    print_table(["view", "instances", "features", "storage", "bag sizes", "empty bags"], sides, "lrrllr")
+    say()
+    rows = [(label["name"], label["bags"], f"{label['share']:.1%}") for label in labels]
+    print_table(["label", "bags", "share"], rows, "lrr")
+
+
+@app.command()
+def convert(
+    source: Annotated[str, typer.Argument(metavar="IN", help="A file, or the name of a data set.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="File to write; the suffix sets the format.")],
+    to: Annotated[str | None, typer.Option(help="Format to write, whatever the suffix.")] = None,
+    part: Part = None,
+    view: View = None,
+    format: Format = None,
+    option: Options = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Write a data set in another format."""
+    from bagwise import actions
+
+    with progress(f"converting {source}"):
+        done = actions.convert(source, target, to=to, **_where(part, view, format, option))
+    report(done, f"wrote {done['n_bags']} bags, {done['n_instances']} instances to {target}", as_json)
+
+
+@app.command()
+def fit(
+    data: Data,
+    model: Annotated[str, typer.Option("--model", "-m", help="Name of the estimator; see list.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Model file to write, by convention .skops.")],
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", "-p", metavar="NAME=VALUE", help="Parameter of the estimator; repeatable."),
+    ] = None,
+    part: Part = None,
+    view: View = None,
+    format: Format = None,
+    option: Options = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Fit a model to a data set and save it."""
+    from bagwise import actions
+
+    params = _assignments(param, "--param")
+    with progress(f"fitting {model}"):
+        done = actions.fit(data, model, params, out, **_where(part, view, format, option))
+    words = f"{done['n_bags']} bags, {done['n_instances']} instances, {len(done['labels'])} labels"
+    report(done, f"fitted {done['model']} to {words} in {done['seconds']:.1f} s; wrote {out}", as_json)
+
+
+@app.command()
+def predict(
+    model: Model,
+    data: Data,
+    out: Table,
+    part: Part = None,
+    view: View = None,
+    format: Format = None,
+    option: Options = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Predict the labels of bags; one row per bag with the labels and all scores."""
+    from bagwise import actions
+
+    done = actions.predict(model, data, out, progress=True, **_where(part, view, format, option))
+    report(done, f"wrote the labels of {done['rows']} bags to {out}", as_json)
+
+
+@app.command()
+def annotate(
+    model: Model,
+    data: Data,
+    out: Table,
+    use_labels: Annotated[
+        bool, typer.Option("--use-labels", help="Choose among the labels that each bag is known to carry.")
+    ] = False,
+    proba: Annotated[bool, typer.Option("--proba", help="Write probabilities in place of scores.")] = False,
+    part: Part = None,
+    view: View = None,
+    format: Format = None,
+    option: Options = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Find the label of every instance; one row per instance."""
+    from bagwise import actions
+
+    where = _where(part, view, format, option)
+    done = actions.annotate(model, data, out, use_labels=use_labels, proba=proba, progress=True, **where)
+    report(done, f"wrote the labels of {done['rows']} instances to {out}", as_json)
+
+
+@app.command()
+def score(
+    model: Model,
+    data: Data,
+    part: Part = None,
+    view: View = None,
+    format: Format = None,
+    option: Options = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Measure a model on bags whose labels are known."""
+    from bagwise import actions
+
+    with progress(f"scoring {model}"):
+        found = actions.score(model, data, **_where(part, view, format, option))
+    if as_json:
+        return print_json(found)
+    from bagwise.report.tables import measure_title
+
+    say(f"{found['model']} on {found['data']}, {found['n_bags']} bags")
+    measures = found["measures"].items()
+    rows = [(measure_title(name), "–" if isnan(value) else f"{value:.4f}") for name, value in measures]
+    print_table(["measure", "value"], rows, "lr")
+    if found["not_learned"]:
+        say(f"left out, never learned by the model: {', '.join(found['not_learned'])}")
+    if found["not_in_data"]:
+        say(f"counted as absent, not listed in the data: {', '.join(found['not_in_data'])}")
+
+
+# ---------------------------------------------------------------------- what was typed
+
+
+def _where(part: Any, view: Any, format: Any, option: list[str] | None) -> dict[str, Any]:
+    return {"part": part, "view": view, "format": format, "options": _assignments(option, "--option")}
+
+
+def _assignments(given: list[str] | None, what: str) -> dict[str, Any]:
+    """Read ``name=value`` pairs.
+
+    >>> _assignments(["alpha=0.5", "kernel=rbf", "warm=true", "C=None"], "--param")
+    {'alpha': 0.5, 'kernel': 'rbf', 'warm': True, 'C': None}
+    """
+    found: dict[str, Any] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        if not equals or not name.isidentifier():
+            raise BagwiseError(f"{what} takes name=value, such as alpha=0.5; got {text!r}")
+        if name in found:
+            raise BagwiseError(f"{what} {name} is given twice")
+        found[name] = _literal(value.strip())
+    return found
+
+
+def _literal(text: str) -> Any:
+    """A value as JSON or as Python writes it; anything else is text."""
+    words = {"True": True, "False": False, "None": None, "inf": float("inf"), "-inf": float("-inf")}
+    if text in words:
+        return words[text]
+    if len(text) > 1 and text[0] == text[-1] == "'":
+        return text[1:-1]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+# ---------------------------------------------------------------------- words
+
+
+def _trait_words(traits: Mapping[str, Any]) -> str:
+    words = {
+        "instance_labels": "needs instance labels",
+        "probabilities": "probabilities",
+        "sparse": "sparse",
+        "views": "several views",
+        "sample_weight": "weights",
+    }
+    return ", ".join(words[name] for name in words if traits[name])
+
+
+def _folded(sets: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One line for sets with a common folder, such as ``newsgroups/*``."""
+    folders: dict[str, list[dict[str, Any]]] = {}
+    for row in sets:
+        folder, slash, _ = row["name"].partition("/")
+        folders.setdefault(folder + slash, []).append(row)
+    sizes = dict.fromkeys(("bags", "instances", "features", "labels"))
+    return [
+        rows[0] if len(rows) == 1 else {**rows[0], **sizes, "name": f"{name}*", "kind": f"{len(rows)} sets"}
+        for name, rows in folders.items()
+    ]
+
+
+def _count(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+def _sizes(view: Mapping[str, Any]) -> str:
+    sizes = view["sizes"]
+    return f"{sizes['min']} to {sizes['max']}, median {sizes['median']:g}"
+
+
+def main() -> None:
+    """Run the command and exit with its code: 0, 2 for a mistake in the input, 130 when interrupted."""
+    app(prog_name="bagwise")
+
+
+if __name__ == "__main__":
+    main()
