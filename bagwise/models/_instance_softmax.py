@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.special import log_softmax
 from sklearn.preprocessing import StandardScaler
 
@@ -96,6 +97,50 @@ def log1mexp(log_p: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore"):
         near_one = np.log(-np.expm1(log_p))
     return np.where(log_p > -np.log(2.0), near_one, np.log1p(-np.exp(log_p)))
+
+
+def feature_scale(X: Any, weights: np.ndarray | None, standardize: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and spread of every feature over the instances; zeros and ones without ``standardize``.
+
+    Sparse features are not centred, so zeros stay zeros, and share one spread: the root mean square of the
+    values that are there. A spread per column would blow up rare words, each of which then explains the
+    few bags that it occurs in.
+    """
+    mean, spread = np.zeros(X.shape[1]), np.ones(X.shape[1])
+    if not standardize:
+        return mean, spread
+    if sparse.issparse(X):
+        w = None if weights is None else np.repeat(weights, np.diff(X.indptr))
+        total = len(X.data) if w is None else w.sum()
+        squares = np.square(X.data, dtype=np.float64)
+        if total > 0 and squares.any():
+            spread[:] = np.sqrt((squares.sum() if w is None else w @ squares) / total)
+        return mean, spread
+    mean = np.average(X, axis=0, weights=weights).astype(np.float64)
+    variance = np.average(np.square(X - mean), axis=0, weights=weights)
+    constant = variance <= (10 * np.finfo(X.dtype).eps * np.abs(mean)) ** 2
+    spread = np.where(constant, 1.0, np.sqrt(variance))
+    return mean, spread
+
+
+def scale_features(X: Any, mean: np.ndarray, spread: np.ndarray) -> Any:
+    """Return a scaled copy of the features."""
+    if sparse.issparse(X):
+        return X.multiply(1.0 / spread.astype(X.dtype)).tocsr()
+    return ((X - mean) / spread).astype(X.dtype, copy=False)
+
+
+def unscale_weights(
+    mean: np.ndarray, spread: np.ndarray, coef: np.ndarray, intercept: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weights for features as given, from weights for scaled ones."""
+    coef = coef / spread
+    return coef, intercept - coef @ mean
+
+
+def product_size(X: Any, n_classes: int) -> float:
+    """Multiplications in one product of the features with the weights."""
+    return n_classes * float(X.nnz if sparse.issparse(X) else X.size)
 
 
 def fit_scaler(X: Any, weights: np.ndarray | None, standardize: bool) -> StandardScaler:

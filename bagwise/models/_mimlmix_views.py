@@ -38,7 +38,7 @@ class ViewRows:
 
 
 class CountView(ViewRows):
-    """A view of word counts: multinomials, eq. 7 with ``kappa`` pseudo-counts of a background distribution."""
+    """A view of word counts: multinomials, eq. 7 with ``kappa`` pseudo-counts of a background."""
 
     kind = "counts"
 
@@ -59,6 +59,7 @@ class CountView(ViewRows):
             self.coefficient = multinomial_coefficient(X)
         self.hyper = hyper
         self.sets = sets
+        self._own: Any = None  # statistics whose stored places are those of this view
 
     def connect(self, label_start: np.ndarray, labels: np.ndarray) -> None:
         """Find the (word, label) pairs that occur and where each pair of the data lies among them."""
@@ -81,7 +82,8 @@ class CountView(ViewRows):
             self.place_of,
         )
         self.label_start = label_start
-        # As many pieces as keep adding them up cheaper than filling them; set by the data, not by the threads.
+        # As many pieces as keep adding them up cheaper than filling them; set by the data, not by the
+        # threads.
         self.n_pieces = int(np.clip(self.place_of.size // max(pattern.nnz, 1), 2, _MAX_PIECES))
         words = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
         self.prior = self.hyper["kappa"] * self.hyper["background"][words]
@@ -102,15 +104,15 @@ class CountView(ViewRows):
             P,
             S,
         )
-        total = S.sum(axis=0)
-        return {"S": sparse.csr_array((total, self.pattern.indices, self.pattern.indptr), self.pattern.shape)}
+        shape = self.pattern.shape
+        self._own = sparse.csr_array((S.sum(axis=0), self.pattern.indices, self.pattern.indptr), shape)
+        return {"S": self._own}
 
     def update(self, stats: dict[str, Any]) -> None:
         """Eq. 7, smoothed. The statistics may come from more bags than the rows of this view."""
         self.S = stats["S"]
         self.totals = np.bincount(self.S.indices, self.S.data, minlength=self.S.shape[1])
-        own = self.S.indices is self.pattern.indices
-        S = self.S.data if own else entries_at(self.S, self.pattern)
+        S = self.S.data if self.S is self._own else entries_at(self.S, self.pattern)
         gain = np.empty(_MAX_PIECES)
         kernels.count_tables(
             S,
@@ -123,6 +125,10 @@ class CountView(ViewRows):
             gain,
         )
         self._gain = gain.sum()
+
+    def restore(self, learned: dict[str, Any]) -> None:
+        """Take up parameters that `export` gave."""
+        self.update({"S": from_parts(learned["S"])})
 
     def fill(self, P: np.ndarray, shift: np.ndarray) -> None:
         """Likelihoods of all pairs, eq. 1."""
@@ -145,14 +151,14 @@ class CountView(ViewRows):
             )
 
     def log_prior(self) -> float:
-        """kappa sum_y sum_i b_i ln beta_yi, the Dirichlet prior whose mode eq. 7 with kappa is."""
+        """Return kappa sum_y sum_i b_i ln beta_yi, the Dirichlet prior whose mode eq. 7 with kappa is."""
         kappa, b = self.hyper["kappa"], self.hyper["background"]
         flat = self.S.shape[1] * (b @ np.log(kappa * b)) - b.sum() * np.log(self.totals + kappa).sum()
         return kappa * (flat + self._gain)
 
     def export(self) -> dict[str, Any]:
         """What prediction needs."""
-        return {"kind": self.kind, "S": self.S, "totals": self.totals, **self.hyper}
+        return {**self.hyper, "S": sparse_parts(self.S), "totals": self.totals}
 
 
 class GaussianView(ViewRows):
@@ -188,11 +194,13 @@ class GaussianView(ViewRows):
         """Expected numbers of instances and their first and second moments."""
         L, D = self.sets.shape[1], self.X.shape[1]
         mass, first, second = np.zeros(L), np.zeros((L, D)), np.zeros((L, 1 if self.diagonal else D, D))
-        kernels.add_moments(self.X, self.by_label, self.rows, self.pairs, P, self.diagonal, mass, first, second)
+        kernels.add_moments(
+            self.X, self.by_label, self.rows, self.pairs, P, self.diagonal, mass, first, second
+        )
         return {"mass": mass, "first": first, "second": second}
 
     def update(self, stats: dict[str, Any]) -> None:
-        """Eqs. 8-9 with the prior; a label without instances in this view gets the view's own distribution."""
+        """Eqs. 8-9 with the prior; a label without instances here gets the distribution of the view."""
         nu, width = self.hyper["nu"], self.hyper["width"]
         mass, second = stats["mass"], stats["second"]
         seen = mass > 1e-10
@@ -202,7 +210,7 @@ class GaussianView(ViewRows):
         if self.diagonal:
             scatter = np.maximum(second - n * self.mean[:, None, :] ** 2, 0.0)
             cov = (scatter + nu * width) / np.maximum(n + nu, 1e-300)
-            cov[~seen] = 1.0
+            cov[~seen] = np.diag(self.hyper["total"])
             self.log_det = np.log(cov[:, 0]).sum(axis=1)
             self.trace = width * (1.0 / cov[:, 0]).sum(axis=1)
             self.whiten = 1.0 / np.sqrt(cov)
@@ -218,9 +226,13 @@ class GaussianView(ViewRows):
             inverse, self.log_det = whitening(cov)
             self.trace = width * (inverse**2).sum(axis=(1, 2))
             self.whiten = np.ascontiguousarray(np.swapaxes(inverse, 1, 2))
-        self.covariance, self.seen, self.mass = cov, seen, mass
+        self.seen, self.moments = seen, stats
         constants = -0.5 * (D * np.log(2.0 * np.pi) + self.log_det)
         self.constants = np.broadcast_to(constants, (len(mass),)).copy()
+
+    def restore(self, learned: dict[str, Any]) -> None:
+        """Take up parameters that `export` gave."""
+        self.mean, self.whiten, self.constants = learned["mean"], learned["whiten"], learned["constants"]
 
     def fill(self, P: np.ndarray, shift: np.ndarray) -> None:
         """Likelihoods of all pairs, eq. 2."""
@@ -244,11 +256,22 @@ class GaussianView(ViewRows):
 
     def export(self) -> dict[str, Any]:
         """What prediction needs."""
-        learned = {"mean": self.mean, "whiten": self.whiten, "constants": self.constants, "mass": self.mass}
-        return {"kind": self.kind, **learned, **self.hyper}
+        learned = {"mean": self.mean, "whiten": self.whiten, "constants": self.constants}
+        return {**self.hyper, **learned, **self.moments}
 
 
 # ---------------------------------------------------------------------- pieces
+
+
+def sparse_parts(S: Any) -> dict[str, Any]:
+    """A CSR matrix as plain arrays, which every model file can hold."""
+    return {"data": S.data, "indices": S.indices, "indptr": S.indptr, "shape": S.shape}
+
+
+def from_parts(parts: dict[str, Any]) -> Any:
+    """The matrix that `sparse_parts` took apart."""
+    arrays = (parts["data"], parts["indices"], parts["indptr"])
+    return sparse.csr_array(arrays, shape=tuple(parts["shape"]))
 
 
 def is_token_view(X: Any) -> bool:

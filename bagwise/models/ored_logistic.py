@@ -14,7 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 from bagwise.base import NO_LABEL, Traits
 from bagwise.errors import DataError, quoted
 from bagwise.kernels.union_posterior import EXACT, METHODS
-from bagwise.models._instance_softmax import NEVER, InstanceSoftmaxClassifier, fit_scaler, fold_back
+from bagwise.models._instance_softmax import (
+    NEVER,
+    InstanceSoftmaxClassifier,
+    feature_scale,
+    unscale_weights,
+    product_size,
+    scale_features,
+)
 from bagwise.models._union_likelihood import UnionLikelihood, climb_em, climb_lbfgs, posterior
 from bagwise.preprocessing.rbf_dictionary import RBFDictionary
 from bagwise.utils.threads import small_products
@@ -35,13 +42,14 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         one gradient step with backtracking. Both have the same optimum.
     max_iter : int, optional
         Limit on iterations; by default 200 for "lbfgs" and the 50 of [1]_ for "em".
-    tol : float, default=1e-5
+    tol : float, default=1e-4
         Stop when no entry of the gradient per bag is larger ("em": its norm).
     fit_intercept : bool, default=True
         Whether classes have an intercept.
     standardize : bool, default=True
-        Whether to learn on standardised features (sparse ones are scaled without centring). ``coef_`` and
-        ``intercept_`` always speak of the features as given.
+        Whether to learn on standardised features. Sparse ones are divided by one number, the root mean
+        square of their non-zero values, and not centred. ``coef_`` and ``intercept_`` always speak of the
+        features as given.
     background : bool or "auto", default="auto"
         Whether instances may carry no label at all. "auto" adds this class if some training bag has an
         empty label set, which the plain model cannot produce.
@@ -133,7 +141,7 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         *,
         solver="lbfgs",
         max_iter=None,
-        tol=1e-5,
+        tol=1e-4,
         fit_intercept=True,
         standardize=True,
         background="auto",
@@ -207,7 +215,7 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
             candidates=candidates,
             **self._inference(),
         )
-        with small_products(features.shape[0] * features.shape[1] * len(classes)):
+        with small_products(product_size(features, len(classes))):
             W, self.objective_ = self._climb(problem, rng)
         coef = np.zeros((Y.shape[1] + self.has_background_, features.shape[1]))
         intercept = np.full(len(coef), NEVER)  # a label that no training bag carries
@@ -282,12 +290,12 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         """Features to learn on, and the function that brings weights back to features as given."""
         row_weights = used[bags.index]
         plain = row_weights.min() == row_weights.max()
-        scaler = fit_scaler(bags.X, None if plain else row_weights, self.standardize)
+        mean, spread = feature_scale(bags.X, None if plain else row_weights, self.standardize)
+        scaled = scale_features(bags.X, mean, spread)
         if self.kernel is None:
-            return scaler.transform(bags.X), lambda coef, intercept: fold_back(scaler, coef, intercept)
-        self._scaler = scaler
+            return scaled, lambda coef, intercept: unscale_weights(mean, spread, coef, intercept)
+        self._mean, self._spread = mean, spread
         dictionary = RBFDictionary(self.dictionary_size, scale=self.width_scale, random_state=rng)
-        scaled = scaler.transform(bags.X)
         self.dictionary_ = dictionary.fit(scaled[row_weights > 0])
         self.dictionary_.random_state = None  # a generator cannot be stored; the sample is drawn
         return self.dictionary_.transform(scaled), lambda coef, intercept: (coef, intercept)
@@ -332,7 +340,8 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
     def _logits(self, bags):
         if self.kernel is None:
             return super()._logits(bags)
-        return self.dictionary_.transform(self._scaler.transform(bags.X)) @ self.coef_.T + self.intercept_
+        scaled = scale_features(bags.X, self._mean, self._spread)
+        return self.dictionary_.transform(scaled) @ self.coef_.T + self.intercept_
 
     def _posterior(self, bags, Y):
         if self.has_background_:

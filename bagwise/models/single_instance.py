@@ -8,7 +8,14 @@ from sklearn.linear_model import LogisticRegression
 from bagwise.base import Traits
 from bagwise.dataset import UNKNOWN
 from bagwise.errors import DataError, quoted
-from bagwise.models._instance_softmax import NEVER, InstanceSoftmaxClassifier, fit_scaler, fold_back
+from bagwise.models._instance_softmax import (
+    NEVER,
+    InstanceSoftmaxClassifier,
+    feature_scale,
+    unscale_weights,
+    product_size,
+    scale_features,
+)
 from bagwise.utils.threads import small_products
 
 
@@ -27,8 +34,8 @@ class SingleInstanceLogisticRegression(InstanceSoftmaxClassifier):
     tol : float, default=1e-5
         Tolerance on the gradient.
     standardize : bool, default=True
-        Whether to learn on standardised features (sparse ones without centring); ``coef_`` and
-        ``intercept_`` always speak of the features as given.
+        Whether to learn on standardised features (sparse ones share one spread and are not centred);
+        ``coef_`` and ``intercept_`` always speak of the features as given.
     instance_labels : str, default="label"
         Name of the fact in ``bags.instance_info`` that holds the label index of each instance, -1
         where unknown. `Dataset.labelled_bags` puts it there. A bag with a single label needs no such
@@ -126,7 +133,7 @@ class SingleInstanceLogisticRegression(InstanceSoftmaxClassifier):
         return z
 
     def _solve(self, X, z, n_classes, weights):
-        scaler = fit_scaler(X, weights, self.standardize)
+        mean, spread = feature_scale(X, weights, self.standardize)
         coef = np.zeros((n_classes, X.shape[1]))
         intercept = np.full(n_classes, NEVER)
         present = np.unique(z)
@@ -136,12 +143,12 @@ class SingleInstanceLogisticRegression(InstanceSoftmaxClassifier):
         else:
             C = np.inf if self.alpha == 0 else 1.0 / self.alpha
             inner = LogisticRegression(C=C, max_iter=self.max_iter, tol=self.tol)
-            with small_products(X.shape[0] * X.shape[1] * len(present)):
-                inner.fit(scaler.transform(X), z, sample_weight=weights)
+            with small_products(product_size(X, len(present))):
+                inner.fit(scale_features(X, mean, spread), z, sample_weight=weights)
             self.n_iter_ = int(np.max(inner.n_iter_))
             if len(present) == 2:  # scikit-learn keeps one row for two classes
                 coef[present] = np.vstack([-inner.coef_, inner.coef_]) / 2.0
                 intercept[present] = np.concatenate([-inner.intercept_, inner.intercept_]) / 2.0
             else:
                 coef[present], intercept[present] = inner.coef_, inner.intercept_
-        self.coef_, self.intercept_ = fold_back(scaler, coef, intercept)
+        self.coef_, self.intercept_ = unscale_weights(mean, spread, coef, intercept)
