@@ -13,6 +13,7 @@ import numpy as np
 import scipy
 import sklearn
 import skops.io
+from scipy import sparse
 
 from bagwise import __version__, model_selection, preprocessing
 from bagwise.bags import Bags, MultiViewBags
@@ -106,7 +107,7 @@ def _our_types() -> set[str]:
     """Names of the classes that a model file may bring to life."""
     classes: list[type] = [cls for _, cls in all_estimators()]
     classes += [getattr(preprocessing, name) for name in preprocessing.__all__]
-    classes += [Bags, MultiViewBags, Traits]
+    classes += [Bags, MultiViewBags, Traits, sparse.csr_array, sparse.csr_matrix]
     classes += [getattr(model_selection, name) for name in model_selection.__all__]
     names = {f"{cls.__module__}.{cls.__qualname__}" for cls in classes if isinstance(cls, type)}
     return names | search_types()

@@ -12,8 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 import bagwise
-from bagwise import Bags, Dataset, _console, actions
-from bagwise.cli import _assignments, app
+from bagwise import Bags, Dataset, actions
+from bagwise.cli import app, console
+from bagwise.cli.commands import _assignments
 from bagwise.datasets import make_digits, make_multi_view
 from bagwise.errors import BagwiseError
 
@@ -268,8 +269,8 @@ def test_a_failure_leaves_the_older_file(folder, tmp_path, monkeypatch):
         return original(*args)
 
     original = actions.prediction_table
-    monkeypatch.setattr(actions, "prediction_table", full)
-    monkeypatch.setattr("bagwise._matching._BLOCK", 20)
+    monkeypatch.setattr("bagwise.actions.verbs.prediction_table", full)
+    monkeypatch.setattr("bagwise.actions.matching._BLOCK", 20)
     refuses(run("predict", folder / "dummy.skops", folder / "test.parquet", "-o", out), "No space left")
     assert len(calls) == 2 and out.read_text() == "older" and os.listdir(tmp_path) == ["found.csv"]
 
@@ -336,9 +337,9 @@ def test_tables_for_a_terminal(monkeypatch, capsys):
 
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     for width in (60, 200):
-        monkeypatch.setattr(_console, "_console", lambda width=width: Console(width=width))
-        _console.print_table(["label", "bags"], [["[red]wren[/red]", 3]], "lr")
-        _console.say("a [bold] word")
+        monkeypatch.setattr(console, "_console", lambda width=width: Console(width=width))
+        console.print_table(["label", "bags"], [["[red]wren[/red]", 3]], "lr")
+        console.say("a [bold] word")
         shown = capsys.readouterr().out
         assert "[red]wren[/red]" in shown and "a [bold] word" in shown
         assert max(map(len, shown.splitlines())) <= width

@@ -18,9 +18,9 @@ from bagwise.models._instance_softmax import (
     NEVER,
     InstanceSoftmaxClassifier,
     feature_scale,
-    unscale_weights,
     product_size,
     scale_features,
+    unscale_weights,
 )
 from bagwise.models._union_likelihood import UnionLikelihood, climb_em, climb_lbfgs, posterior
 from bagwise.preprocessing.rbf_dictionary import RBFDictionary

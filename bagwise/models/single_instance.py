@@ -12,9 +12,9 @@ from bagwise.models._instance_softmax import (
     NEVER,
     InstanceSoftmaxClassifier,
     feature_scale,
-    unscale_weights,
     product_size,
     scale_features,
+    unscale_weights,
 )
 from bagwise.utils.threads import small_products
 

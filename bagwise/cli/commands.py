@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from bagwise import __version__
-from bagwise._console import Commands, print_facts, print_json, print_table, report, say, show_table
+from bagwise.cli.console import Commands, print_facts, print_json, print_table, report, say, show_table
 from bagwise.errors import BagwiseError
 from bagwise.utils.progress import progress
 
@@ -371,7 +371,3 @@ def _sizes(view: Mapping[str, Any]) -> str:
 def main() -> None:
     """Run the command and exit with its code: 0, 2 for a mistake in the input, 130 when interrupted."""
     app(prog_name="bagwise")
-
-
-if __name__ == "__main__":
-    main()

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bagwise._learning import train
-from bagwise._matching import File, check_target
+from bagwise.actions.learning import train
+from bagwise.actions.matching import File, check_target
 from bagwise.bags import Bags, instance_rows
 from bagwise.base import MIMLClassifier
 from bagwise.dataset import Dataset

@@ -119,6 +119,7 @@ def align_labels(dataset: Dataset, names: Sequence[str]) -> tuple[np.ndarray, li
 
 
 def align_instance_labels(dataset: Dataset, names: Sequence[str]) -> np.ndarray | None:
+    """Instance labels by the model's label order; None where they are not known for one view."""
     if dataset.instance_Y is None or isinstance(dataset.instance_Y, Mapping):
         return None
     place = {name: k for k, name in enumerate(names)}
@@ -156,6 +157,7 @@ def last_estimator(model: Any) -> Any:
 
 
 def label_scores(model: Any, bags: Any) -> np.ndarray:
+    """Scores of a model as a matrix, one column per label."""
     if not hasattr(model, "decision_function"):
         raise BagwiseError(f"{type(model).__name__} has no decision_function and cannot score labels")
     scores = np.asarray(model.decision_function(bags))

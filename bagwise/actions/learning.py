@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bagwise._matching import (
+from bagwise.actions.matching import (
     align_instance_labels,
     align_labels,
     bags_for,

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bagwise._demo import demo
-from bagwise._learning import make_model, measure, train
-from bagwise._matching import (
+from bagwise.actions.learning import make_model, measure, train
+from bagwise.actions.matching import (
     File,
     align_labels,
     bags_for,
@@ -41,8 +40,6 @@ from bagwise.persistence import load, model_facts, save
 from bagwise.registry import all_estimators
 from bagwise.report.results import annotation_table, check_suffix, prediction_table, write_tables
 from bagwise.utils.progress import track
-
-__all__ = ["annotate", "convert", "demo", "fit", "info", "list_all", "open_data", "predict", "score", "train"]
 
 # ---------------------------------------------------------------------- looking
 

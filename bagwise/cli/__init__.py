@@ -1,0 +1,5 @@
+"""The command ``bagwise``."""
+
+from bagwise.cli.commands import app, main
+
+__all__ = ["app", "main"]
