@@ -36,8 +36,14 @@ format: env
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# Figures of docs/benchmarks.md and docs/ored_logistic.md; those on public sets need BAGWISE_DATA.
 benchmarks: env
-	$(BIN)/python benchmarks/foundation.py
+	$(BIN)/python benchmarks/import_time.py
+	$(BIN)/python benchmarks/segments_and_metrics.py
+	$(BIN)/python benchmarks/parquet_read.py
+	$(BIN)/python benchmarks/ored_estep.py
+	test -z "$$BAGWISE_DATA" || $(BIN)/python benchmarks/read_all_sets.py
+	test -z "$$BAGWISE_DATA" || $(BIN)/python benchmarks/ored_logistic.py
 
 clean:
 	rm -rf .venv demo_output .pytest_cache .mypy_cache .ruff_cache .hypothesis

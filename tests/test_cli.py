@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import bagwise
 from bagwise import Bags, Dataset, actions
+from bagwise.actions import verbs
 from bagwise.cli import app, console
 from bagwise.cli.commands import _assignments
 from bagwise.datasets import make_digits, make_multi_view
@@ -268,8 +269,8 @@ def test_a_failure_leaves_the_older_file(folder, tmp_path, monkeypatch):
             raise OSError(28, "No space left on device")
         return original(*args)
 
-    original = actions.prediction_table
-    monkeypatch.setattr("bagwise.actions.verbs.prediction_table", full)
+    original = verbs.prediction_table
+    monkeypatch.setattr(verbs, "prediction_table", full)
     monkeypatch.setattr("bagwise.actions.matching._BLOCK", 20)
     refuses(run("predict", folder / "dummy.skops", folder / "test.parquet", "-o", out), "No space left")
     assert len(calls) == 2 and out.read_text() == "older" and os.listdir(tmp_path) == ["found.csv"]
