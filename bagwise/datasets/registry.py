@@ -16,6 +16,7 @@ from typing import Any
 from bagwise.dataset import Dataset
 from bagwise.datasets.algorithmic import make_absence_trap, make_counting_trap, make_order_trap
 from bagwise.datasets.digits import make_digits
+from bagwise.datasets.msra_like import make_msra_like
 from bagwise.datasets.multi_view import make_multi_view
 from bagwise.datasets.places import PublicFile
 from bagwise.datasets.synthetic import make_correlated_labels, make_miml, make_multi_target, make_sub_concepts
@@ -29,6 +30,7 @@ GENERATORS: Mapping[str, Callable[..., Dataset]] = MappingProxyType(
         "correlated_labels": make_correlated_labels,
         "multi_view": make_multi_view,
         "multi_target": make_multi_target,
+        "msra_like": make_msra_like,
         "absence_trap": make_absence_trap,
         "counting_trap": make_counting_trap,
         "order_trap": make_order_trap,

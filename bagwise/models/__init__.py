@@ -2,9 +2,12 @@
 
 # Bounds that every table needs
 from bagwise.models.dummy import MIMLDummy
-
-# Which instance carries which label
-from bagwise.models.ored_logistic import ORedLogisticRegression
 from bagwise.models.single_instance import SingleInstanceLogisticRegression
 
-__all__ = ["MIMLDummy", "ORedLogisticRegression", "SingleInstanceLogisticRegression"]
+# Which instance carries which label, exactly
+from bagwise.models.ored_logistic import ORedLogisticRegression
+
+# Many bags, many labels
+from bagwise.models.mimlfast import MIMLFast
+
+__all__ = ["MIMLDummy", "MIMLFast", "ORedLogisticRegression", "SingleInstanceLogisticRegression"]

@@ -1,0 +1,177 @@
+"""MIMLfast's view of instances: a scale estimated from the data, and scores made slice by slice.
+
+The scaled instance is ``z = ((x - mean) * factor, constant)``. Dense instances are scaled while a slice of
+bags is copied together, so there is never a second copy of the data; text-like ones stay sparse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from bagwise.kernels.mimlfast_batch import bag_maxima, feature_sums, gather_dense, gather_sparse
+
+SPARSE_LIKE = 0.1  # share of non-zero entries below which data are treated as text
+N_SLICES = 8  # fixed, so that results do not depend on the number of threads
+SLICE_BAGS = 64
+_TILE_CELLS = 1 << 19  # scores made at a time by one thread: a tile that stays in its cache
+_PIECES = 16
+
+
+class Scaling(NamedTuple):
+    """Affine change of features; ``text_like`` tells that zeros stay zeros (no centring)."""
+
+    mean: np.ndarray
+    factor: np.ndarray
+    constant: float
+    text_like: bool
+
+
+class Workers:
+    """A few threads, each with its own matrix products: faster here than one product spread over all."""
+
+    def __init__(self, n_threads: int | None) -> None:
+        if n_threads is None:
+            blas = [lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"]
+            n_threads = max(blas, default=1)
+        self.n_threads = max(1, min(n_threads, N_SLICES))
+
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """Results in the order of the items."""
+        items = list(items)
+        if self.n_threads == 1 or len(items) == 1:
+            return [function(item) for item in items]
+        return list(self._pool.map(function, items))
+
+    @contextmanager
+    def running(self):
+        """Hold the threads, and keep the matrix library to one thread per call."""
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(self.n_threads) as self._pool:
+            yield self
+
+
+def fit_scaling(X: Any, scaling: str, norm: float, workers: Workers) -> Scaling:
+    """Estimate the scale; ``norm`` is the root mean square length that instances shall have."""
+    d = X.shape[1]
+    one = np.ones(d, X.dtype)
+    if scaling == "none":
+        return Scaling(np.zeros(d, X.dtype), one, 0.0, sparse.issparse(X))
+    n = X.shape[0]
+    if sparse.issparse(X):
+        shift = np.zeros(d)
+        values = X.data.astype(np.float64)
+        total = np.bincount(X.indices, values, minlength=d)
+        squares = np.bincount(X.indices, values * values, minlength=d)
+        filled = int(np.count_nonzero(X.data))
+    else:
+        shift = X[:64].mean(axis=0, dtype=np.float64)
+        edges = [n * k // _PIECES for k in range(_PIECES + 1)]
+        sums = np.zeros((2, _PIECES, d))
+        count = workers.map(
+            lambda k: feature_sums(_frozen(X), edges[k], edges[k + 1], shift, sums[0, k], sums[1, k]),
+            range(_PIECES),
+        )
+        total, squares, filled = sums[0].sum(axis=0), sums[1].sum(axis=0), sum(count)
+    if filled < SPARSE_LIKE * n * d:
+        # words share a unit, so all features get the same factor; (a + b)^2 undoes the shift
+        length = np.sqrt((squares + 2.0 * shift * total + n * shift**2).sum() / n)
+        factor = np.full(d, norm / length if length > 0 else 0.0)
+        return Scaling(np.zeros(d, X.dtype), factor.astype(X.dtype), 1.0, True)
+    mean = total / n + shift
+    spread = np.sqrt(np.maximum(squares / n - (total / n) ** 2, 0.0))
+    varies = spread > 10.0 * np.finfo(X.dtype).eps * np.abs(mean)
+    wanted = norm / np.sqrt(max(np.count_nonzero(varies), 1))
+    factor = np.divide(wanted, spread, out=np.zeros(d), where=varies)  # a constant feature says nothing
+    return Scaling(mean.astype(X.dtype), factor.astype(X.dtype), 1.0, False)
+
+
+def matching_form(X: Any, scaling: Scaling) -> Any:
+    """Dense or CSR as the scaling asks, so that both forms of the same data are learned alike."""
+    if scaling.text_like:
+        return X if sparse.issparse(X) else sparse.csr_array(X)
+    return X.toarray() if sparse.issparse(X) else X
+
+
+class Forward:
+    """Projections and scores of bags given by number, for any parameters of one shape."""
+
+    def __init__(self, X: Any, offsets: np.ndarray, scaling: Scaling, n_all: int, K: int, m: int,
+                 workers: Workers, slice_bags: int = SLICE_BAGS) -> None:  # fmt: skip
+        self.X, self.offsets, self.scaling, self.workers = _frozen(X), _frozen(offsets), scaling, workers
+        self.K, self.n_all, self.slice_bags = K, n_all, slice_bags
+        sizes = np.diff(offsets)
+        rows = int(np.sort(sizes)[-slice_bags:].sum())
+        self.n_rows, self.m, self.n_inputs = rows, m, X.shape[1] + 1
+        typical = max(1, int(sizes.mean()) * K * n_all)
+        self.tile_bags = int(np.clip(_TILE_CELLS // typical, 1, slice_bags))
+        self._tile_rows = int(np.sort(sizes)[-self.tile_bags :].sum())
+        self.copied: tuple[Any, ...] | None = None  # scaled copy of some bags, shared by trainers
+        self._buffers: list[dict[str, np.ndarray]] = [{} for _ in range(N_SLICES)]
+
+    def buffer(self, s: int, name: str) -> np.ndarray:
+        """Memory of a slice, made when first needed."""
+        width = {"Z": self.n_inputs, "P": self.m, "dP": self.m, "S": self.K * self.n_all}
+        if name not in self._buffers[s]:
+            rows = self._tile_rows if name == "S" else self.n_rows
+            shape = (self.slice_bags + 1,) if name == "bounds" else (rows, width[name])
+            dtype = np.int64 if name == "bounds" else np.float32
+            self._buffers[s][name] = np.zeros(shape, dtype)
+        return self._buffers[s][name]
+
+    def csr(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The three arrays of sparse instances."""
+        return self.X.data, self.X.indices, self.X.indptr
+
+    def project(self, s: int, ids: np.ndarray, A: np.ndarray) -> np.ndarray:
+        """P = Z A for the bags of slice ``s``; leaves Z and the bounds of the bags in its buffers."""
+        mean, factor, constant, text_like = self.scaling
+        P, bounds = self.buffer(s, "P"), self.buffer(s, "bounds")
+        if text_like:
+            n = gather_sparse(*self.csr(), self.offsets, ids, factor, np.float32(constant), A, P, bounds)
+            return P[:n]
+        Z = self.buffer(s, "Z")
+        n = gather_dense(self.X, self.offsets, ids, mean, factor, np.float32(constant), Z, bounds)
+        return np.matmul(Z[:n], A, out=P[:n])
+
+    def tiles(self, s: int, n_bags: int) -> Iterator[tuple[int, int, int, int, np.ndarray]]:
+        """Runs of bags of slice ``s`` (first, last + 1), their rows (likewise), their bounds from 0."""
+        bounds = self.buffer(s, "bounds")
+        for a in range(0, n_bags, self.tile_bags):
+            b = min(a + self.tile_bags, n_bags)
+            yield a, b, bounds[a], bounds[b], bounds[a : b + 1] - bounds[a]
+
+    def all_scores(self, s: int, P: np.ndarray, W: np.ndarray) -> np.ndarray:
+        """Scores of every instance, sub-concept and label; ``W`` is (K, L + 1, m)."""
+        return np.matmul(P, W.reshape(-1, self.m).T, out=self.buffer(s, "S")[: len(P)])
+
+    def scores(self, ids: np.ndarray, A: np.ndarray, W: np.ndarray) -> np.ndarray:
+        """Scores of all labels and the dummy for some bags; ``W`` is (K, L + 1, m)."""
+        out = np.empty((len(ids), self.n_all), np.float32)
+        starts = range(0, len(ids), self.slice_bags)
+
+        def work(s: int) -> None:
+            for start in starts[s::N_SLICES]:
+                part = ids[start : start + self.slice_bags]
+                P = self.project(s, part, A)
+                for a, b, lo, hi, edges in self.tiles(s, len(part)):
+                    S = self.all_scores(s, P[lo:hi], W)
+                    bag_maxima(S, edges, b - a, self.K, out[start + a : start + b])
+
+        self.workers.map(work, range(min(N_SLICES, len(starts))))
+        return out
+
+
+def _frozen(X: Any) -> Any:
+    """A read-only view: the compiler takes writable and read-only arrays for two types and compiles twice."""
+    if sparse.issparse(X):
+        arrays = (_frozen(X.data), _frozen(X.indices), _frozen(X.indptr))
+        return sparse.csr_array(arrays, shape=X.shape, copy=False)
+    X = X.view()
+    X.flags.writeable = False
+    return X
