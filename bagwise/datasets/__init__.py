@@ -3,6 +3,7 @@
 from bagwise.datasets.algorithmic import make_absence_trap, make_counting_trap, make_order_trap
 from bagwise.datasets.digits import make_digits
 from bagwise.datasets.letters import make_letter_words
+from bagwise.datasets.mimlmix_like import make_mimlmix_like
 from bagwise.datasets.msra_like import make_msra_like
 from bagwise.datasets.multi_view import make_multi_view
 from bagwise.datasets.registry import list_datasets, load_dataset
@@ -17,6 +18,7 @@ __all__ = [
     "make_digits",
     "make_letter_words",
     "make_miml",
+    "make_mimlmix_like",
     "make_msra_like",
     "make_multi_target",
     "make_multi_view",

@@ -1,4 +1,4 @@
-"""Reading and writing data sets: ``read(path)`` recognises the format, ``write(dataset, path)`` follows the suffix.
+"""Reading and writing: ``read(path)`` recognises the format, ``write(dataset, path)`` follows the suffix.
 
 Every format is one module with ``read(path, ...) -> Dataset`` and, where sensible, ``write(dataset, path)``.
 """

@@ -60,7 +60,7 @@ def _gunzip(handle, path: Path, max_bytes: int) -> bytes:
 
 def _too_large(path: Path, max_bytes: int) -> DataError:
     return DataError(
-        f"holds more than {max_bytes:,} bytes when unpacked; if that is right, read it with a larger max_bytes",
+        f"holds more than {max_bytes:,} bytes when unpacked; if that is right, give a larger max_bytes",
         path=path,
     )
 

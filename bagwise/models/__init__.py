@@ -10,4 +10,17 @@ from bagwise.models.ored_logistic import ORedLogisticRegression
 # Many bags, many labels
 from bagwise.models.mimlfast import MIMLFast
 
-__all__ = ["MIMLDummy", "MIMLFast", "ORedLogisticRegression", "SingleInstanceLogisticRegression"]
+# Probabilities with error bars, and how labels go together
+from bagwise.models.miml_gp import MIMLGP
+
+# Several views, some missing
+from bagwise.models.mimlmix import MIMLMix
+
+__all__ = [
+    "MIMLDummy",
+    "MIMLFast",
+    "MIMLGP",
+    "MIMLMix",
+    "ORedLogisticRegression",
+    "SingleInstanceLogisticRegression",
+]

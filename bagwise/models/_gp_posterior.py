@@ -1,0 +1,263 @@
+"""Laplace approximation in weight space: the mode by Newton steps, and the curvature around it.
+
+Latent values are ``F = Z w`` with ``w = b L`` (m x Q), ``L L = K_f`` symmetric and ``b`` standard normal.
+With whitened weights the matrix of every system is ``A = I + sum_s l_s l_s' (x) Z' C_s Z``, B_1 of Eq. (33),
+whose eigenvalues are at least 1 whatever the kernel and K_f.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+DENSE_LIMIT = 600  # unknowns up to which the matrix of the system is built and factored
+DENSE_PRODUCTS = 5e9  # multiplications that building it may take
+
+
+@dataclass
+class Curvature:
+    """What the M step, the evidence and predictions need of ``A`` at the mode.
+
+    Parameters
+    ----------
+    traces : ndarray of shape (Q, Q)
+        Traces of the Q x Q grid of m x m blocks of the inverse of ``A``: T.
+    log_det : float
+        Log-determinant of ``A``; from the diagonal blocks it is an upper bound.
+    covariance : ndarray of shape (Q, m, m) or (m, Q), or None
+        Posterior covariance of each label's weights, whole or its diagonal.
+    """
+
+    traces: np.ndarray
+    log_det: float
+    covariance: np.ndarray | None = None
+
+
+def is_diagonal(L: np.ndarray) -> bool:
+    """Whether labels do not talk to each other, so that each has a system of its own."""
+    return bool(np.count_nonzero(L - np.diag(np.diag(L))) == 0)
+
+
+def is_dense(m: int, L: np.ndarray, limit: int = DENSE_LIMIT, rows: int = 0) -> bool:
+    """Whether the systems are small enough to be built from ``rows`` rows and factored."""
+    unknowns = m if is_diagonal(L) else m * len(L)
+    return unknowns <= limit and float(rows) * m * m * len(L) <= DENSE_PRODUCTS
+
+
+# ---------------------------------------------------------------------- small systems: Cholesky
+
+
+def _whole_matrix(Z, likelihood, state, L):
+    """``A`` as a (Q m, Q m) matrix, label by label."""
+    m, n_labels = Z.shape[1], len(L)
+    G = np.stack([likelihood.gram(state, Z, s).ravel() for s in range(n_labels)])
+    pairs = (L[:, :, None] * L[:, None, :]).reshape(n_labels, -1)  # l_sa l_sb
+    A = (pairs.T @ G).reshape(n_labels, n_labels, m, m).transpose(0, 2, 1, 3)
+    A = np.ascontiguousarray(A).reshape(n_labels * m, n_labels * m)
+    A[np.diag_indices_from(A)] += 1.0
+    return A
+
+
+def _label_matrix(Z, likelihood, state, L, s):
+    A = L[s, s] ** 2 * likelihood.gram(state, Z, s)
+    A[np.diag_indices_from(A)] += 1.0
+    return A
+
+
+def _dense_direction(Z, likelihood, state, L, gradient):
+    m, n_labels = Z.shape[1], len(L)
+    if not is_diagonal(L):
+        A = _whole_matrix(Z, likelihood, state, L)
+        x = linalg.cho_solve(linalg.cho_factor(A, lower=True, overwrite_a=True), gradient.T.ravel())
+        return x.reshape(n_labels, m).T
+    out = np.empty_like(gradient)
+    for s in range(n_labels):
+        A = _label_matrix(Z, likelihood, state, L, s)
+        out[:, s] = linalg.cho_solve(linalg.cho_factor(A, lower=True, overwrite_a=True), gradient[:, s])
+    return out
+
+
+def _inverse(A):
+    """Inverse and log-determinant of a positive definite matrix."""
+    C = linalg.cholesky(A, lower=True, overwrite_a=True)
+    log_det = 2.0 * np.log(np.diag(C)).sum()
+    inverse, _ = linalg.lapack.dpotri(C, lower=1, overwrite_c=1)
+    inverse = np.tril(inverse)
+    return inverse + np.tril(inverse, -1).T, log_det
+
+
+def dense_curvature(Z, likelihood, state, L, covariance=False) -> Curvature:
+    """Exact traces, log-determinant and covariances, by factoring ``A``."""
+    m, n_labels = Z.shape[1], len(L)
+    S = np.empty((n_labels, m, m)) if covariance else None
+    if is_diagonal(L):
+        traces, log_det = np.zeros((n_labels, n_labels)), 0.0
+        for s in range(n_labels):
+            inverse, part = _inverse(_label_matrix(Z, likelihood, state, L, s))
+            traces[s, s] = np.trace(inverse)
+            log_det += part
+            if S is not None:
+                S[s] = L[s, s] ** 2 * inverse
+        return Curvature(traces, log_det, S)
+    inverse, log_det = _inverse(_whole_matrix(Z, likelihood, state, L))
+    blocks = inverse.reshape(n_labels, m, n_labels, m)
+    if S is not None:
+        for s in range(n_labels):
+            S[s] = np.einsum("a,akbj,b->kj", L[s], blocks, L[s], optimize=True)
+    return Curvature(np.einsum("akbk->ab", blocks), log_det, S)
+
+
+# ---------------------------------------------------------------------- large systems: conjugate gradients
+
+
+def block_preconditioner(Z, likelihood, state, L):
+    """Inverses of the diagonal blocks M_k = I + L diag(Z' C_s Z)_kk L of ``A``, and their log-determinant."""
+    h = likelihood.gram_diagonal(state, Z)
+    M = np.matmul(L[None] * h[:, None, :], L)
+    M[:, np.arange(len(L)), np.arange(len(L))] += 1.0
+    C = np.linalg.cholesky(M)
+    log_det = 2.0 * np.log(np.einsum("kaa->ka", C)).sum()
+    return np.linalg.inv(M), log_det
+
+
+def solve_many(Z, likelihood, state, L, right, inverses, rtol, max_steps=200):
+    """Preconditioned conjugate gradients on ``A x = right`` for right sides of shape (r, m, Q).
+
+    Products are taken in the precision of ``Z``.
+    """
+    if isinstance(state, np.ndarray):
+        state = state.astype(Z.dtype, copy=False)
+
+    def product(x):
+        # all right sides in one product: Z is large and Q small, so reading Z is what takes the time
+        r, m, n_labels = x.shape
+        V = np.ascontiguousarray((x @ L).transpose(1, 0, 2), dtype=Z.dtype)
+        F = Z @ V.reshape(m, r * n_labels)
+        for i in range(r):
+            part = slice(i * n_labels, (i + 1) * n_labels)
+            F[:, part] = likelihood.bend(state, F[:, part])
+        return x + (Z.T @ F).reshape(m, r, n_labels).transpose(1, 0, 2) @ L
+
+    def precondition(x):
+        return np.matmul(inverses, x[..., None])[..., 0]
+
+    def dots(x, y):
+        return np.einsum("rkq,rkq->r", x, y)[:, None, None]
+
+    x = precondition(right)
+    residual = right - product(x)
+    z = precondition(residual)
+    step, rho = z, dots(residual, z)
+    goal = rtol**2 * dots(right, right)
+    for _ in range(max_steps):
+        if (dots(residual, residual) <= goal).all():
+            break
+        A_step = product(step)
+        curved = dots(step, A_step)
+        alpha = np.divide(rho, curved, out=np.zeros_like(rho), where=curved > 0)
+        x = x + alpha * step
+        residual = residual - alpha * A_step
+        z = precondition(residual)
+        rho, old = dots(residual, z), rho
+        step = z + np.divide(rho, old, out=np.zeros_like(rho), where=old > 0) * step
+    return x
+
+
+def block_curvature(Z, likelihood, state, L, probes=None) -> Curvature:
+    """Traces, log-determinant and variances from the diagonal blocks of ``A``.
+
+    With probes (r, m, Q) of random signs, the traces are corrected by z'(A^{-1} - M^{-1})z, whose mean is
+    what the blocks miss.
+    """
+    inverses, log_det = block_preconditioner(Z, likelihood, state, L)
+    T = inverses.sum(axis=0)
+    if probes is not None and len(probes):
+        x = solve_many(Z.astype(np.float32), likelihood, state, L, probes, inverses, rtol=0.05, max_steps=10)
+        x -= np.matmul(inverses, probes[..., None])[..., 0]
+        missing = np.einsum("rka,rkb->ab", x, probes) / len(probes)
+        values, vectors = linalg.eigh(T + (missing + missing.T) / 2.0)
+        # the blocks of an inverse are at least the inverses of the blocks: noise cannot go below that much
+        T = (vectors * np.maximum(values, 0.5 * linalg.eigvalsh(T)[0])) @ vectors.T
+    variances = np.einsum("sa,kab,sb->ks", L, inverses, L, optimize=True)
+    return Curvature(T, log_det, variances)
+
+
+# ---------------------------------------------------------------------- the mode
+
+
+@dataclass
+class Mode:
+    """The most probable whitened weights.
+
+    Parameters
+    ----------
+    b : ndarray of shape (m, Q)
+        Whitened weights; ``b @ L`` are the weights.
+    objective : float
+        Log-likelihood less half the squared length of ``b``.
+    state : object
+        Curvature of the likelihood at the mode.
+    slope : ndarray of shape (rows, Q)
+        Gradient of the log-likelihood by ``F``: d of the paper.
+    error : float
+        Relative size of the gradient: |b - L Z'd| / |b|.
+    n_steps : int
+        Newton steps taken.
+    """
+
+    b: np.ndarray
+    objective: float
+    state: Any
+    slope: np.ndarray
+    error: float
+    n_steps: int
+
+
+def find_mode(Z, likelihood, L, b, tol, max_steps=100) -> Mode:
+    """Newton's method with step halving, Eq. (35) in weight space.
+
+    Large systems are solved only as well as the step needs, in single precision; the gradient, which
+    decides where the mode is, is always in double precision.
+    """
+    dense = is_dense(Z.shape[1], L, rows=len(Z))
+    Z_single = None if dense else Z.astype(np.float32)
+    inverses = None
+    F = Z @ (b @ L)
+    value, d, state = likelihood.slopes(F)
+    for n_steps in range(max_steps + 1):
+        pull = (Z.T @ d) @ L
+        gradient = pull - b
+        objective = value - 0.5 * np.vdot(b, b)
+        size = max(float(np.linalg.norm(b)), float(np.linalg.norm(pull)), 1e-300)
+        error = float(np.linalg.norm(gradient)) / size
+        if error <= tol or n_steps == max_steps:
+            break
+        if dense:
+            x = _dense_direction(Z, likelihood, state, L, gradient)
+        else:
+            if inverses is None or n_steps % 4 == 0:  # a preconditioner of the last steps will do
+                inverses = block_preconditioner(Z, likelihood, state, L)[0]
+            rtol = min(0.1, max(0.3 * tol / error, 1e-3))
+            x = solve_many(Z_single, likelihood, state, L, gradient[None], inverses, rtol)[0]
+        ascent = np.vdot(gradient, x)
+        move = Z @ (x @ L)
+        t = 1.0
+        slack = 1e-13 * (1.0 + abs(objective))  # at the end the objective no longer shows the progress
+        while t > 1e-6:
+            new = b + t * x
+            new_F = F + t * move
+            value, d, state = likelihood.slopes(new_F)
+            if value - 0.5 * np.vdot(new, new) >= objective + 1e-4 * t * ascent - slack:
+                break
+            t *= 0.5
+        else:  # no step goes up: rounding, or a direction that is none
+            value, d, state = likelihood.slopes(F)
+            break
+        b, F = new, new_F
+        if n_steps % 10 == 9:  # summed steps gather rounding
+            F = Z @ (b @ L)
+            value, d, state = likelihood.slopes(F)
+    return Mode(b, objective, state, d, error, n_steps)

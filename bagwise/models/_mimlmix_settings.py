@@ -1,0 +1,187 @@
+"""Parameters of MIMLmix: checked, completed by the published values, and turned into settings of views."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bagwise.bags import Bags
+from bagwise.errors import DataError
+
+_CHOICES = {
+    "covariance": ("full", "tied", "diag"),
+    "background": ("counts", "uniform"),
+    "sets": ("top", "threshold"),
+    "inference": ("vb", "cvb0"),
+    "unlabelled": ("background", "skip"),
+    "mode": ("tuned", "paper"),
+}
+_ZEROS_OF_COUNTS = 0.75  # share of zeros from which whole numbers are taken for counts of words
+
+
+def check_parameters(model: Any) -> None:
+    """Refuse parameters that cannot be meant."""
+    for name, allowed in _CHOICES.items():
+        if getattr(model, name) not in allowed:
+            raise ValueError(f"{name} must be one of {allowed}, got {getattr(model, name)!r}")
+    for name in ("kappa", "alpha_train", "xi", "width", "alpha_topic", "topic_smoothing"):
+        value = getattr(model, name)
+        if value != "auto" and not value > 0:
+            raise ValueError(f"{name} must be above 0, got {value}")
+    for name in ("eta", "nu"):
+        value = getattr(model, name)
+        if value != "auto" and not value >= 0:
+            raise ValueError(f"{name} must be at least 0, got {value}")
+    if model.n_topics != "auto" and model.n_topics < 1:
+        raise ValueError(f"n_topics must be at least 1, got {model.n_topics}")
+    if model.max_iter < 1 or model.max_inner < 1:
+        raise ValueError("max_iter and max_inner must be at least 1")
+
+
+def given_settings(model: Any, n_views: int) -> dict[str, Any]:
+    """Settings as given; in paper mode the published ones stand in for "auto"."""
+    names = ("kappa", "nu", "alpha_train", "eta", "xi", "n_topics")
+    given = {name: getattr(model, name) for name in names}
+    if model.mode == "paper":
+        several = n_views > 1
+        eta = (0.3 if several else 0.2) if given["eta"] == "auto" else given["eta"]
+        published = {
+            "kappa": 0.1,
+            "nu": 1.0,
+            "alpha_train": eta if eta > 0 else 0.1,
+            "eta": eta,
+            "xi": 0.1,
+            "n_topics": 200 if several else 50,
+        }
+        given = {name: published[name] if value == "auto" else value for name, value in given.items()}
+    return given
+
+
+def without_auto(given: dict[str, Any], kinds: set[str]) -> dict[str, Any]:
+    """Smoothing of kinds of views that do not occur is no question."""
+    settings = dict(given)
+    for kind, name, value in (("counts", "kappa", 300.0), ("gaussian", "nu", 10.0)):
+        if kind not in kinds and settings[name] == "auto":
+            settings[name] = value
+    return settings
+
+
+def fixed_settings(model: Any, n_views: int, seed: int) -> dict[str, Any]:
+    """Settings that are never searched."""
+    paper = model.mode == "paper"
+    tau = np.broadcast_to(np.asarray(model.tau, dtype=np.float64), (n_views,)).copy()
+    return {
+        "tau": tau if model.weighted_views else None,
+        "tied_start": 0 if paper else model.tied_start,
+        "max_iter": model.max_iter,
+        "max_inner": model.max_inner,
+        "alpha_topic": model.alpha_topic,
+        "max_rounds": model.max_rounds,
+        "burn_in": 0 if paper else 3,
+        "tol_predict": 1e-6,
+        "sharp": model.inference == "vb",
+        "fold_sharp": paper,  # sharp topics settle too early on what the first, flat round of labels suggests
+        "fold_sweeps": 50 if paper else 10,
+        "sampled": bool(model.sampling or paper),
+        "seed": int(seed),
+    }
+
+
+def view_settings(model: Any, views: Mapping[str, Bags]) -> dict[str, dict[str, Any]]:
+    """Kind of every view and what is fixed about it before training."""
+    result = {}
+    for name, bags in views.items():
+        kind = model.view_kinds
+        if isinstance(kind, Mapping):
+            unknown = set(kind) - set(views)
+            if unknown:
+                raise DataError(f"view_kinds names {sorted(unknown)}; the views are {list(views)}")
+            kind = kind.get(name, "auto")
+        if kind == "auto":
+            kind = "counts" if looks_like_counts(bags) else "gaussian"
+        if kind == "counts":
+            result[name] = _count_settings(name, bags, model.background)
+        elif kind == "gaussian":
+            result[name] = _gaussian_settings(bags, model.covariance, model.width)
+        else:
+            raise ValueError(f"the kind of view {name!r} must be 'counts' or 'gaussian', got {kind!r}")
+    return result
+
+
+def looks_like_counts(bags: Bags) -> bool:
+    """Whether numbers are whole, not negative and mostly 0; however they are stored.
+
+    Examples
+    --------
+    >>> looks_like_counts(Bags([[0.0, 0.0, 2.0, 0.0]], [0, 1])), looks_like_counts(Bags([[0.5, 0.0]], [0, 1]))
+    (True, False)
+    """
+    values = bags.X.data if bags.is_sparse else bags.X
+    size = bags.n_instances * bags.n_features
+    if size == 0:
+        return bags.is_sparse
+    if np.count_nonzero(values) > (1.0 - _ZEROS_OF_COUNTS) * size:
+        return False
+    return bool((values >= 0).all() and (values == np.floor(values)).all())
+
+
+def _count_settings(name: str, bags: Bags, background: str) -> dict[str, Any]:
+    values = bags.X.data if bags.is_sparse else bags.X
+    if (values < 0).any():
+        raise DataError(f"view {name!r} has negative numbers; a view of counts cannot, see view_kinds")
+    counts = np.zeros(bags.n_features)
+    if background == "counts":
+        counts += np.asarray(bags.X.sum(axis=0)).ravel()
+    counts += 1.0  # no word is impossible
+    return {"kind": "counts", "background": counts / counts.sum()}
+
+
+def _gaussian_settings(bags: Bags, covariance: str, width: float) -> dict[str, Any]:
+    X = bags.X.toarray() if bags.is_sparse else bags.X
+    X = X.astype(np.float64)
+    D = bags.n_features
+    location, scale, total = np.zeros(D), np.ones(D), np.eye(D)
+    if len(X):
+        location, scale = X.mean(axis=0), X.std(axis=0)
+        scale[scale <= 1e-12 * np.maximum(np.abs(location), 1e-300)] = 1.0
+        Z = (X - location) / scale
+        total = Z.T @ Z / len(Z) + width * np.eye(D)
+    if covariance == "diag":
+        total = np.diag(np.diag(total))
+    return {
+        "kind": "gaussian",
+        "location": location,
+        "scale": scale,
+        "total": total,
+        "covariance": covariance,
+        "width": float(width),
+    }
+
+
+def with_smoothing(hypers: Mapping[str, dict], settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Settings of the views with the strength of their priors."""
+    return {v: {**h, "kappa": settings["kappa"], "nu": settings["nu"]} for v, h in hypers.items()}
+
+
+def distribution_of(learned: dict[str, Any], component: int) -> dict[str, np.ndarray]:
+    """Distribution of one component in the units of the data."""
+    if learned["kind"] == "counts":
+        parts = learned["S"]
+        words = np.repeat(np.arange(parts["shape"][0]), np.diff(parts["indptr"]))
+        own = parts["indices"] == component
+        S = np.bincount(words[own], parts["data"][own], minlength=parts["shape"][0])
+        kappa = learned["kappa"]
+        return {"words": (S + kappa * learned["background"]) / (learned["totals"][component] + kappa)}
+    scale = learned["scale"]
+    W = learned["whiten"][component % len(learned["whiten"])]
+    if learned["covariance"] == "diag":
+        covariance = np.diag(1.0 / W[0] ** 2)
+    else:  # stored: the transposed inverse of the Cholesky factor
+        factor = np.linalg.inv(W.T)
+        covariance = factor @ factor.T
+    return {
+        "mean": learned["location"] + scale * learned["mean"][component],
+        "covariance": covariance * np.outer(scale, scale),
+    }
