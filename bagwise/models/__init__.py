@@ -17,9 +17,9 @@ from bagwise.models.miml_gp import MIMLGP
 from bagwise.models.mimlmix import MIMLMix
 
 __all__ = [
+    "MIMLGP",
     "MIMLDummy",
     "MIMLFast",
-    "MIMLGP",
     "MIMLMix",
     "ORedLogisticRegression",
     "SingleInstanceLogisticRegression",
