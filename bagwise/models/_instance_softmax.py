@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from scipy.special import log_softmax
-from sklearn.preprocessing import StandardScaler
 
 from bagwise.bags import Bags
 from bagwise.base import NO_LABEL, MIMLClassifier
@@ -141,21 +140,3 @@ def unscale_weights(
 def product_size(X: Any, n_classes: int) -> float:
     """Multiplications in one product of the features with the weights."""
     return n_classes * float(X.nnz if sparse.issparse(X) else X.size)
-
-
-def fit_scaler(X: Any, weights: np.ndarray | None, standardize: bool) -> StandardScaler:
-    """A scaler fitted to the instances; sparse ones are scaled without centring, so zeros stay zeros."""
-    centre = standardize and not hasattr(X, "indptr")
-    scaler = StandardScaler(copy=True, with_mean=centre, with_std=standardize)
-    return scaler.fit(X, sample_weight=weights)
-
-
-def fold_back(
-    scaler: StandardScaler, coef: np.ndarray, intercept: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Weights for raw features from weights for scaled ones."""
-    if scaler.with_std:
-        coef = coef / scaler.scale_
-    if scaler.with_mean:
-        intercept = intercept - coef @ scaler.mean_
-    return coef, intercept
