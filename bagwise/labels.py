@@ -75,10 +75,10 @@ def label_sets(Y: np.ndarray, names: Sequence[str]) -> list[list[str]]:
     >>> label_sets(np.array([[1, 1], [0, 0]]), ("robin", "wren"))
     [['robin', 'wren'], []]
     """
-    names = np.asarray(names, dtype=object)
+    text = np.asarray(names, dtype=object)
     bags, columns = np.nonzero(Y)
     ends = np.searchsorted(bags, np.arange(len(Y) + 1))
-    found = names[columns].tolist()
+    found = text[columns].tolist()
     return [found[a:b] for a, b in zip(ends[:-1], ends[1:])]
 
 

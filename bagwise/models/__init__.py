@@ -16,11 +16,18 @@ from bagwise.models.miml_gp import MIMLGP
 # Several views, some missing
 from bagwise.models.mimlmix import MIMLMix
 
+# Binary concepts with many faces, and one label against the rest
+from bagwise.models.mm_mil import MMMIL, select_n_clusters
+from bagwise.models.one_vs_rest import OneVsRestMIL
+
 __all__ = [
     "MIMLGP",
+    "MMMIL",
     "MIMLDummy",
     "MIMLFast",
     "MIMLMix",
     "ORedLogisticRegression",
+    "OneVsRestMIL",
     "SingleInstanceLogisticRegression",
+    "select_n_clusters",
 ]

@@ -86,7 +86,7 @@ def fit_scaling(X: Any, scaling: str, norm: float, workers: Workers) -> Scaling:
     mean = total / n + shift
     spread = np.sqrt(np.maximum(squares / n - (total / n) ** 2, 0.0))
     varies = spread > 10.0 * np.finfo(X.dtype).eps * np.abs(mean)
-    wanted = norm / np.sqrt(max(np.count_nonzero(varies), 1))
+    wanted = norm / np.sqrt(max(int(np.count_nonzero(varies)), 1))
     factor = np.divide(wanted, spread, out=np.zeros(d), where=varies)  # a constant feature says nothing
     return Scaling(mean.astype(X.dtype), factor.astype(X.dtype), 1.0, False)
 

@@ -199,6 +199,7 @@ def train(
         for view, stats in zip(layout.views, found.views):
             view.update(stats)
         if iteration in rounds and iteration < max_iter:
+            assert tau is not None  # without it there are no rounds
             weights = view_weights(found.slope, found.instances, tau)
             elbo.clear()
     exported = [view.export() for view in layout.views]

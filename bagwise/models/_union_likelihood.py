@@ -202,7 +202,7 @@ def climb_em(
         if slope <= tol**2 * max(float(weights.sum()), 1.0) ** 2:
             break
         surrogate = Surrogate(problem, W, G, logits, R, weights)
-        halvings = _halvings(lambda t, s=surrogate, g=slope: s.gain(t) >= 0.3 * t * g, halvings)
+        halvings = _halvings(surrogate, slope, halvings)
         step = 0.5**halvings
         W = W + step * G
         logits = logits + step * surrogate.D
@@ -236,19 +236,24 @@ class Surrogate:
         return step * self.linear - step * step * self.bend - float(self.row_weights @ log_z) + self.start
 
 
-def _halvings(accepted: Callable[[float], bool], guess: int, most: int = 60) -> int:
-    """How often backtracking from 1 halves the step until it is accepted.
+def _halvings(surrogate: Surrogate, slope: float, guess: int, most: int = 60) -> int:
+    """How often backtracking from 1 halves the step until it gains enough (Boyd and Vandenberghe, 0.3).
 
     The surrogate is concave along the step, so all steps up to the longest accepted one are accepted:
     looking up or down from the previous answer finds the same one with fewer trials.
     """
-    if accepted(0.5**guess):
-        while guess > 0 and accepted(0.5 ** (guess - 1)):
+
+    def accepted(halvings: int) -> bool:
+        step = 0.5**halvings
+        return surrogate.gain(step) >= 0.3 * step * slope
+
+    if accepted(guess):
+        while guess > 0 and accepted(guess - 1):
             guess -= 1
         return guess
     while guess < most:
         guess += 1
-        if accepted(0.5**guess):
+        if accepted(guess):
             break
     return guess
 
