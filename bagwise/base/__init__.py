@@ -1,0 +1,19 @@
+"""The contract: what every estimator of bagwise takes and gives.
+
+``MIMLClassifier`` writes all public methods once. An algorithm provides ``_fit(bags, Y)`` and
+``_scores(bags)``, and ``_instance_scores(bags)`` when it has a real model of instances.
+"""
+
+from bagwise.base._classifier import NO_LABEL, MIMLClassifier, best_rows
+from bagwise.base._input import Traits, is_list_of_bags, refuse_non_finite
+from bagwise.base._transformer import BagTransformer
+
+__all__ = [
+    "NO_LABEL",
+    "BagTransformer",
+    "MIMLClassifier",
+    "Traits",
+    "best_rows",
+    "is_list_of_bags",
+    "refuse_non_finite",
+]
