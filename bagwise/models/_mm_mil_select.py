@@ -41,7 +41,8 @@ def select_n_clusters(
         Numbers to try.
     criterion : {"cv", "bic"}, default="cv"
         "cv": area under the ROC curve of held-out bags, higher is better. "bic": twice the negative
-        log-likelihood and log(number of bags) times the effective number of parameters, lower is better.
+        log-likelihood and log(number of bags) times the effective number of parameters, lower is better; one
+        fit per number, but a rough guide on few bags.
     cv : int or splitter, default=2
         Folds of "cv"; an int makes shuffled folds, stratified for one label.
     slack : float, default=0.005
