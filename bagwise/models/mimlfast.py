@@ -116,8 +116,8 @@ class MIMLFast(MIMLClassifier):
     "text" is f_l > f_dummy, "line17" (of Algorithm 1) is f_l > f_dummy - 1, "code" is f_l > f_dummy + 1, or
     l is the best label. They can be worse than predicting nothing when labels are many, hence the
     calibrated offset. With "code" ``predict`` adds the best label to those of positive score. (2) A bilinear
-    model with fixed margin and caps depends on the scale of features and diverges or stalls on raw ones: instances are
-    standardised inside, and parameters are given for features as they came. (3) The model of [1]_ has no
+    model with fixed margin and caps depends on the scale of features and diverges or stalls on raw ones:
+    instances are standardised inside, and parameters are given for features as they came. (3) The model of [1]_ has no
     constant term; the scaled instance has a constant feature, unless ``scaling="none"``. (4) The validation
     set also serves for the offset, and the best state is kept instead of the last. (5) "minibatch" minimises
     Eq. (5) with exact ranks R(X, y) in place of sampled ones.
