@@ -115,12 +115,13 @@ class MIMLFast(MIMLClassifier):
     *Differences from* [1]_. (1) The paper gives two rules for prediction and the authors' code a third:
     "text" is f_l > f_dummy, "line17" (of Algorithm 1) is f_l > f_dummy - 1, "code" is f_l > f_dummy + 1, or
     l is the best label. They can be worse than predicting nothing when labels are many, hence the
-    calibrated offset. With "code" ``predict`` adds the best label to those of positive score. (2) A bilinear
-    model with fixed margin and caps depends on the scale of features and diverges or stalls on raw ones:
-    instances are standardised inside, and parameters are given for features as they came. (3) The model of [1]_ has no
-    constant term; the scaled instance has a constant feature, unless ``scaling="none"``. (4) The validation
-    set also serves for the offset, and the best state is kept instead of the last. (5) "minibatch" minimises
-    Eq. (5) with exact ranks R(X, y) in place of sampled ones.
+    calibrated offset. With "code" ``predict`` adds the best label to those of positive score. (2) A
+    bilinear model with fixed margin and caps depends on the scale of features and diverges or stalls on raw
+    ones: instances are standardised inside, and parameters are given for features as they came. (3) The
+    model of [1]_ has no constant term; the scaled instance has a constant feature, unless
+    ``scaling="none"``. (4) The validation set also serves for the offset, and the best state is kept
+    instead of the last. (5) "minibatch" minimises Eq. (5) with exact ranks R(X, y) in place of sampled
+    ones.
 
     Irrelevant labels are drawn with replacement, at most as often as there are any. The dummy has K
     sub-concepts, too. Norms above the cap are scaled down, others left alone.
