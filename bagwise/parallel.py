@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from joblib import Parallel, delayed
@@ -17,3 +17,16 @@ def run(function: Callable[..., Any], tasks: Iterable[tuple], n_jobs: int | None
     [8, 9]
     """
     return list(Parallel(n_jobs=n_jobs)(delayed(function)(*task) for task in tasks))
+
+
+def stream(function: Callable[..., Any], tasks: Iterable[tuple], n_jobs: int | None = None) -> Iterator[Any]:
+    """Call a function once per tuple of arguments and yield each result as soon as it is there, in any order.
+
+    Examples
+    --------
+    >>> sorted(stream(pow, [(2, 3), (3, 2)]))
+    [8, 9]
+    """
+    yield from Parallel(n_jobs=n_jobs, return_as="generator_unordered")(
+        delayed(function)(*task) for task in tasks
+    )

@@ -3,6 +3,20 @@
 from bagwise.actions.demonstration import demo
 from bagwise.actions.learning import train
 from bagwise.actions.matching import open_data
+from bagwise.actions.reproducing import list_experiments, reproduce
 from bagwise.actions.verbs import annotate, convert, fit, info, list_all, predict, score
 
-__all__ = ["annotate", "convert", "demo", "fit", "info", "list_all", "open_data", "predict", "score", "train"]
+__all__ = [
+    "annotate",
+    "convert",
+    "demo",
+    "fit",
+    "info",
+    "list_all",
+    "list_experiments",
+    "open_data",
+    "predict",
+    "reproduce",
+    "score",
+    "train",
+]

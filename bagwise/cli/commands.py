@@ -16,7 +16,16 @@ from typing import Annotated, Any
 import typer
 
 from bagwise import __version__
-from bagwise.cli.console import Commands, print_facts, print_json, print_table, report, say, show_table
+from bagwise.cli.console import (
+    Commands,
+    print_facts,
+    print_json,
+    print_table,
+    report,
+    say,
+    show_pages,
+    show_table,
+)
 from bagwise.errors import BagwiseError
 from bagwise.utils.progress import progress
 
@@ -137,6 +146,81 @@ def list_(
         if k:
             say()
         print_table(header, rows, align)
+
+
+@app.command()
+def reproduce(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="list | all | PAPER | PAPER:TABLE ...", help="What to repeat; list shows all there is."
+        ),
+    ],
+    methods: Annotated[
+        list[str] | None, typer.Option(help="Only this method, named as in the paper; repeatable.")
+    ] = None,
+    datasets: Annotated[
+        list[str] | None, typer.Option(help="Only this data set, named as in the paper; repeatable.")
+    ] = None,
+    n_jobs: Annotated[int, typer.Option(help="Fits at the same time; -1 takes all cores.")] = 1,
+    short: Annotated[bool, typer.Option("--short", help="Fewer repeats and smaller grids.")] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of results; a later run goes on there.")] = Path(
+        "bagwise_results"
+    ),
+    page: Annotated[Path | None, typer.Option(help="Write all results on one Markdown page.")] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Run fits again that have failed.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Run nothing; show what there is.")] = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Repeat a paper's experiment and show our figures beside the published ones."""
+    from bagwise import actions
+
+    if targets[0] == "list":
+        return _show_experiments(actions.list_experiments(targets[1:] or ["all"]), as_json)
+    with progress(f"preparing {' '.join(targets)}") as advance:
+        done = actions.reproduce(
+            targets,
+            out,
+            methods=methods,
+            datasets=datasets,
+            short=short,
+            n_jobs=n_jobs,
+            retry=retry,
+            run=not show,
+            page=page,
+            step=advance,
+        )
+    results = done.pop("results")
+    if as_json:
+        return print_json(done | {"cells": [row for r in results for row in r.frame().to_pylist()]})
+    show_pages(results)
+    counts = f"{done['run']} fits run now, {done['known']} known from before, {done['failed']} failed"
+    say(f"{counts}; pages in {out / 'pages'} (index.html shows all)")
+
+
+def _show_experiments(found: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        return print_json(found)
+    rows = []
+    for row in found:
+        times = [_minutes(row[name]) for name in ("minutes", "short_minutes")]
+        rows.append((row["id"], row["title"], _counted(row["datasets"]), _counted(row["methods"]), *times))
+    print_table(["id", "what", "data sets", "methods", "time", "short"], rows, "llllrr")
+    say()
+    say("Times are those of two cores; a question mark stands where nobody has run the whole protocol.")
+
+
+def _counted(states: Mapping[str, str]) -> str:
+    """Names by state, such as "at hand: Scene, Reuters"."""
+    kinds = dict.fromkeys(states.values())
+    return "; ".join(f"{k}: {', '.join(n for n, s in states.items() if s == k)}" for k in kinds) or "-"
+
+
+def _minutes(value: float | None) -> str:
+    if value is None:
+        return "?"
+    return "< 1 min" if value < 1 else f"{value:.0f} min" if value < 90 else f"{value / 60:.1f} h"
 
 
 @app.command()

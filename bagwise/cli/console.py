@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -123,6 +123,18 @@ def show_table(make: Callable[..., Any], **narrow: Any) -> None:
     if narrow and needed > console.width:
         table = make(style="rich", **narrow)
     console.print(table)
+
+
+def show_pages(results: Sequence[Any]) -> None:
+    """Tables and figures of experiments, fitted to the terminal, or plain text in a pipe."""
+    from bagwise.bench.pages import render
+
+    for result in results:
+        if sys.stdout.isatty():
+            console = _console()
+            console.print(render(result, "rich", width=console.width))
+        else:
+            typer.echo(render(result, "text"))
 
 
 def _console() -> Any:

@@ -16,6 +16,7 @@ from typing import Any
 from bagwise.dataset import Dataset
 from bagwise.datasets.algorithmic import make_absence_trap, make_counting_trap, make_order_trap
 from bagwise.datasets.digits import make_digits
+from bagwise.datasets.mimlmix_like import make_mimlmix_like
 from bagwise.datasets.msra_like import make_msra_like
 from bagwise.datasets.multi_view import make_multi_view
 from bagwise.datasets.places import PublicFile
@@ -31,6 +32,7 @@ GENERATORS: Mapping[str, Callable[..., Dataset]] = MappingProxyType(
         "multi_view": make_multi_view,
         "multi_target": make_multi_target,
         "msra_like": make_msra_like,
+        "mimlmix_like": make_mimlmix_like,
         "absence_trap": make_absence_trap,
         "counting_trap": make_counting_trap,
         "order_trap": make_order_trap,

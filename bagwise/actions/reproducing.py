@@ -1,0 +1,160 @@
+"""Repeat the papers' experiments: run what is missing, then show ours beside the published figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from bagwise.bench.overview import overview
+from bagwise.bench.pages import write
+from bagwise.bench.problems import status_of
+from bagwise.bench.results import results_of
+from bagwise.bench.run import run_tasks
+from bagwise.bench.store import Store
+from bagwise.bench.suites import Experiment, Suite, find_experiments, shortened
+from bagwise.bench.tasks import NO_METHOD, tasks_of
+from bagwise.errors import BagwiseError
+from bagwise.utils.files import replacing
+
+_STATUS = {"at hand": "at hand", "generated": "at hand", "download": "downloadable", "by hand": "by hand"}
+
+
+def list_experiments(targets: Sequence[str] = ("all",)) -> list[dict[str, Any]]:
+    """Every table and figure with its data sets, methods and expected time.
+
+    Returns
+    -------
+    list of dict
+        ``id``, ``title``, ``datasets`` (name -> "at hand", "downloadable", "by hand" or "not public"),
+        ``methods`` (name -> "implemented" or "not yet"), ``fits`` and ``minutes`` of the whole run, and
+        ``short_fits`` and ``short_minutes``, as measured on two cores; None where nobody has measured it.
+    """
+    found = []
+    for suite, experiment in _wanted(targets):
+        spec = experiment.spec
+        methods = {
+            name: "not yet" if "absent" in suite.methods[name] else "implemented"
+            for name in spec.get("methods", ())
+        }
+        found.append(
+            {
+                "id": experiment.id,
+                "title": spec["title"],
+                "datasets": {
+                    name: _STATUS.get(status_of(suite.datasets[name]), "not public") for name in spec["datasets"]
+                },
+                "methods": methods,
+                "fits": len(tasks_of(suite, experiment)),
+                "minutes": spec.get("minutes"),
+                "short_fits": len(tasks_of(suite, experiment, short=True)),
+                "short_minutes": shortened(spec, True).get("minutes"),
+            }
+        )
+    return found
+
+
+def reproduce(
+    targets: Sequence[str],
+    out: str | PathLike[str],
+    *,
+    methods: Collection[str] | None = None,
+    datasets: Collection[str] | None = None,
+    short: bool = False,
+    n_jobs: int | None = None,
+    retry: bool = False,
+    run: bool = True,
+    page: str | PathLike[str] | None = None,
+    step: Callable[..., None] | None = None,
+) -> dict[str, Any]:
+    """Run experiments as far as they have not been run, and write their tables and figures.
+
+    Parameters
+    ----------
+    targets : sequence of str
+        "all", a paper, or one of its tables or figures such as "ored-logistic:3"; or a suite file.
+    out : path
+        Folder for the rows, which a later call goes on from, and for the pages.
+    methods, datasets : collection of str, optional
+        Only these, by the names of the paper.
+    short : bool, default=False
+        Fewer repeats and smaller grids, as the suites say; else the paper's protocol.
+    n_jobs : int, optional
+        Fits at the same time.
+    retry : bool, default=False
+        Whether to run fits again that have failed.
+    run : bool, default=True
+        Whether to run anything; False only shows what there is.
+    page : path, optional
+        One Markdown page with all results.
+    step : callable, optional
+        Called as ``step(1, text)`` after every fit.
+
+    Returns
+    -------
+    dict
+        ``results`` (tables and figures), ``run``, ``known`` and ``failed`` (numbers of fits), ``unavailable``
+        (data sets with the reason) and ``files``.
+    """
+    wanted = _wanted(targets)
+    _check_names(wanted, methods, datasets)
+    store = Store(out)
+    tasks = [
+        task
+        for suite, experiment in wanted
+        for task in tasks_of(suite, experiment, short=short, methods=methods, datasets=datasets)
+    ]
+    counts = {"run": 0, "known": 0, "failed": 0}
+    unavailable: dict[str, str] = {}
+    if run:
+        outcome = run_tasks(tasks, store, n_jobs=n_jobs, retry=retry, step=step)
+        counts = {"run": outcome.n_run, "known": outcome.n_known, "failed": outcome.n_failed}
+        unavailable = outcome.unavailable
+    rows = store.rows()
+    results = [
+        result
+        for suite, experiment in wanted
+        for result in results_of(
+            suite,
+            experiment,
+            rows,
+            short=short,
+            methods=methods,
+            datasets=datasets,
+            unavailable=unavailable,
+        )
+    ]
+    files = write(results, Path(out) / "pages")
+    if page is not None:
+        files += _write_page(results, Path(page))
+    return {"results": results, **counts, "unavailable": unavailable, "files": [str(file) for file in files]}
+
+
+def _write_page(results: Sequence[Any], page: Path) -> list[Path]:
+    """One page, with its pictures in a folder of the same name."""
+    text, pictures = overview(results, page.stem)
+    files = [page.with_suffix("") / name for name in pictures]
+    for file, content in zip([*files, page], [*pictures.values(), text]):
+        with replacing(file) as temporary:
+            temporary.write_text(content, encoding="utf-8")
+    return [*files, page]
+
+
+def _wanted(targets: Sequence[str]) -> list[tuple[Suite, Experiment]]:
+    found: dict[str, tuple[Suite, Experiment]] = {}
+    for target in targets:
+        for suite, experiment in find_experiments(target):
+            found.setdefault(experiment.id, (suite, experiment))
+    return list(found.values())
+
+
+def _check_names(
+    wanted: Sequence[tuple[Suite, Experiment]], methods: Collection[str] | None, datasets: Collection[str] | None
+) -> None:
+    for key, names in (("methods", methods), ("datasets", datasets)):
+        known = {name for _, experiment in wanted for name in experiment.spec.get(key, [NO_METHOD])}
+        for name in names or ():
+            if name not in known:
+                word = "method" if key == "methods" else "data set"
+                raise BagwiseError(f"no {word} {name!r} here; there are {', '.join(sorted(known))}")

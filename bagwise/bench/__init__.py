@@ -1,0 +1,1 @@
+"""Experiments of papers: what they measured, what we measure, and both side by side."""

@@ -1,0 +1,192 @@
+"""What a page says, before any style: grids of figures with footnotes, sentences, remarks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bagwise.bench._parts import (
+    MARK,
+    NONE,
+    SYMBOL,
+    Footnotes,
+    Grid,
+    Piece,
+    Report,
+    count,
+    figure_text,
+    title_of,
+)
+from bagwise.bench._ranks import comparisons_of, ranks_grid, sentences
+from bagwise.bench.cells import Cell, Curve, Mark, ResultFigure, ResultTable
+from bagwise.bench.statistics import marks
+
+
+def report(result: ResultTable | ResultFigure) -> Report:
+    """Work out what a page says about a table or a figure."""
+    return _of_table(result) if isinstance(result, ResultTable) else _of_figure(result)
+
+
+def tally(table: ResultTable) -> dict[str, int]:
+    """Number of cells "inside", "better", "worse", with a value but nothing to compare, and "missing"."""
+    counts = dict.fromkeys(("inside", "better", "worse", "without comparison", "missing"), 0)
+    for cell in table.cells:
+        counts["missing" if cell.mean is None else cell.inside or "without comparison"] += 1
+    return counts
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def _of_table(table: ResultTable) -> Report:
+    found = marks(table)
+    grids = [_measure_grid(table, measure, found) for measure in table.measures]
+    times = _times_grid(table)
+    comparisons = comparisons_of(table)
+    ranks = ranks_grid(table, comparisons)
+    return Report(
+        id=table.id,
+        title=table.title,
+        opening=tuple(line for line in (table.protocol, _summary(table)) if line),
+        legend=_legend(table),
+        grids=tuple(grid for grid in (*grids, times, ranks) if grid is not None),
+        statistics=sentences(table, comparisons),
+        comparisons=tuple(one for one in comparisons if one.cd is not None),
+        remarks=table.remarks,
+    )
+
+
+def _measure_grid(table: ResultTable, measure: str, found: dict[tuple[str, str, str], Mark]) -> Grid:
+    footnotes = Footnotes()
+    cells = [[table.cell(d, m, measure) for m in table.methods] for d in table.datasets]
+    flat = [cell for row in cells for cell in row]
+    shown = ["ours"]
+    if any(cell.published_mean is not None for cell in flat):
+        shown.append("published")
+    if any(cell.inside for cell in flat):
+        shown.append("verdict")
+
+    def pieces(cell: Cell) -> tuple[Piece, ...]:
+        mark = found.get((cell.dataset, cell.method, cell.measure), "")
+        decimals = cell.shown_decimals
+        ours = Piece(figure_text(cell.mean, cell.std, decimals) + MARK[mark], "ours")
+        theirs = figure_text(cell.published_mean, cell.published_std, decimals) + MARK[cell.published_mark]
+        verdict = Piece(f"{SYMBOL[cell.inside]} {cell.inside}", cell.inside) if cell.inside else Piece("")
+        return (ours, Piece(theirs, "published"), verdict)[: len(shown)]
+
+    return Grid(
+        title=title_of(measure, table.direction(measure)),
+        corner="data set",
+        rows=table.datasets,
+        columns=table.methods,
+        lines=tuple(shown),
+        entries=tuple(tuple(pieces(cell) for cell in row) for row in cells),
+        notes=tuple(tuple(footnotes.number(cell.reason, cell.note) for cell in row) for row in cells),
+        footnotes=tuple(footnotes.texts),
+    )
+
+
+def _times_grid(table: ResultTable) -> Grid | None:
+    """Seconds and memory of every data set and method; the same whatever the measure."""
+
+    def first(dataset: str, method: str, name: str) -> float | None:
+        cells = (table.cell(dataset, method, measure) for measure in table.measures)
+        return next((x for cell in cells if (x := getattr(cell, name)) is not None), None)
+
+    names: dict[str, Callable[[float], str]] = {
+        "fit_seconds": _seconds,
+        "predict_seconds": _seconds,
+        "peak_mb": lambda x: f"{x:.0f}",
+    }
+    found = {(d, m, n): first(d, m, n) for d in table.datasets for m in table.methods for n in names}
+    rows = tuple(
+        d for d in table.datasets if any(found[d, m, n] is not None for m in table.methods for n in names)
+    )
+    columns = tuple(m for m in table.methods if any(found[d, m, n] is not None for d in rows for n in names))
+    if not rows:
+        return None
+
+    def text(dataset: str, method: str, name: str) -> str:
+        x = found[dataset, method, name]
+        return NONE if x is None else names[name](x)
+
+    return Grid(
+        title="Time and memory of ours, means over repeats",
+        corner="data set",
+        rows=rows,
+        columns=columns,
+        lines=("fit, s", "predict, s", "peak, MB"),
+        entries=tuple(tuple(tuple(Piece(text(d, m, n)) for n in names) for m in columns) for d in rows),
+        notes=tuple(tuple(() for _ in columns) for _ in rows),
+    )
+
+
+def _seconds(x: float) -> str:
+    if x < 0.001:
+        return "<0.001"
+    return f"{x:.{0 if x >= 100 else 1 if x >= 10 else 2 if x >= 1 else 3}f}"
+
+
+def _summary(table: ResultTable) -> str:
+    counts = tally(table)
+    compared = sum(counts[name] for name in ("inside", "better", "worse"))
+    parts = []
+    if compared:
+        parts.append(
+            f"{count(compared, 'cell')} with figures on both sides: {counts['inside']} of ours inside the "
+            f"published mean ± std, {counts['better']} better, {counts['worse']} worse."
+        )
+    if counts["without comparison"]:
+        verb = "has a figure" if counts["without comparison"] == 1 else "have figures"
+        parts.append(f"{count(counts['without comparison'], 'cell')} {verb} of ours and nothing to compare.")
+    if counts["missing"]:
+        verb = "has" if counts["missing"] == 1 else "have"
+        parts.append(f"{count(counts['missing'], 'cell')} {verb} no figure of ours; footnotes say why.")
+    return " ".join(parts)
+
+
+def _legend(table: ResultTable) -> str:
+    parts = []
+    if any(cell.inside for cell in table.cells):
+        parts.append(
+            f"{', '.join(f'{symbol} {word}' for word, symbol in SYMBOL.items())}: our mean against the "
+            "published mean ± std"
+        )
+        if any(cell.inside and cell.published_std is None for cell in table.cells):
+            parts[-1] += " (where no std is published, against the published mean ± our own std)"
+    if table.reference is not None and len(table.methods) > 1:
+        parts.append(
+            f"• significantly worse, ◦ significantly better than {table.reference} (ours: two-tailed paired "
+            "t-test over repeats, 95 %; published: as marked in the paper)"
+        )
+    parts.append(f"{NONE} no figure")
+    return "; ".join(parts) + "."
+
+
+# ---------------------------------------------------------------------- figures
+
+
+def _of_figure(figure: ResultFigure) -> Report:
+    curves: list[tuple[str, Curve, str]] = [(curve.name, curve, "ours") for curve in figure.curves]
+    curves += [(f"{curve.name} (published)", curve, "published") for curve in figure.published]
+    xs = sorted({x for _, curve, _ in curves for x in curve.x})
+    points = [dict(zip(c.x, zip(c.mean, c.std or (None,) * len(c.x)))) for _, c, _ in curves]
+
+    def entry(k: int, x: float) -> tuple[Piece, ...]:
+        if x not in points[k]:
+            return (Piece(NONE, curves[k][2]),)
+        mean, std = points[k][x]
+        text = f"{mean:.4g}" + ("" if std is None else f"±{std:.2g}")
+        return (Piece(text, curves[k][2]),)
+
+    grid = Grid(
+        title=f"{figure.y_label[:1].upper()}{figure.y_label[1:]} by {figure.x_label}",
+        corner=figure.x_label,
+        rows=tuple(f"{x:g}" for x in xs),
+        columns=tuple(name for name, _, _ in curves),
+        lines=("",),
+        entries=tuple(tuple(entry(k, x) for k in range(len(curves))) for x in xs),
+        notes=tuple(tuple(() for _ in curves) for _ in xs),
+    )
+    opening = () if figure.curves else ("No curve of ours: the experiment was not run.",)
+    legend = f"{NONE} no figure." if any(len(p) < len(xs) for p in points) else ""
+    return Report(figure.id, figure.title, opening, legend, (grid,) if xs else (), (), (), figure.remarks)

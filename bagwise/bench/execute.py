@@ -1,0 +1,138 @@
+"""One task: load, split, fit, predict, measure. A pure function of the task, apart from the clock."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+import time
+import traceback
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bagwise import inspection
+from bagwise.bench.measures import measure_data, measure_predictions
+from bagwise.bench.methods import fit_model
+from bagwise.bench.problems import load_problem
+from bagwise.bench.splits import split_bags
+from bagwise.bench.tasks import NO_METHOD, Task
+from bagwise.registry import get_estimator
+
+_STATUS = Path("/proc/self/status")
+_RESET = Path("/proc/self/clear_refs")
+
+
+def execute(task: Task) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Run a task; return its row and its predictions. What goes wrong becomes part of the row."""
+    row: dict[str, Any] = {
+        "hash": task.digest,
+        "dataset": task.dataset,
+        "method": task.method,
+        "parameters": task.setting,
+        "data": json.dumps(task.data, sort_keys=True),
+        "split": json.dumps(task.split, sort_keys=True),
+        "repeat": task.key,
+        "chosen": "",
+        "measures": {},
+        "fit_seconds": None,
+        "fit_cpu_seconds": None,
+        "predict_seconds": None,
+        "peak_mb": None,
+        "error": "",
+    }
+    predictions: dict[str, np.ndarray] = {}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # limits on iterations are part of the protocols
+            predictions = _run(task, row)
+    except Exception as error:  # any fault of one method must not stop the others
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        row["error"] = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+    return row, predictions
+
+
+def _run(task: Task, row: dict[str, Any]) -> dict[str, np.ndarray]:
+    problem = load_problem(task.data, task.repeat["seed"])
+    if task.method == NO_METHOD:
+        row["measures"] = measure_data(problem)
+        return {}
+    train, test = split_bags(task.split, problem.y, task.repeat)
+    spec = task.model
+    traits = get_estimator(spec["estimator"]).traits
+    shown = problem.labelled if traits.instance_labels else problem.bags
+    bags, seed = shown[train], task.repeat["seed"] * 100 + task.repeat.get("fold", 0)
+    _warm_up(spec, bags, problem.y[train], seed)
+    with _peak_memory(row):
+        start, cpu = time.perf_counter(), time.process_time()
+        model, chosen = fit_model(spec, bags, problem.y[train], seed)
+        row["fit_seconds"] = time.perf_counter() - start
+        row["fit_cpu_seconds"] = time.process_time() - cpu
+    row["chosen"] = json.dumps(chosen, sort_keys=True, default=float)
+    new = problem.bags[test]
+    start = time.perf_counter()
+    scores = model.predict_proba(new) if spec.get("scores") == "probability" else model.decision_function(new)
+    row["predict_seconds"] = time.perf_counter() - start
+    found = {"test": test, "scores": np.asarray(scores), "predicted": np.asarray(model.predict(new))}
+    if problem.has_instance_labels and problem.is_matrix and traits.instances == "model":
+        found["instance_scores"] = inspection.instance_scores(model, new)
+        found["annotation"] = inspection.annotate(model, new)
+        if task.split["kind"] == "all":
+            found["annotation_given_labels"] = inspection.annotate(model, new, problem.y[test])
+    row["measures"] = measure_predictions(problem, train, test, found)
+    last = inspection.unwrap(model, new)[0] if spec.get("record") else model
+    for name in spec.get("record", ()):
+        row["measures"][name.removesuffix("_")] = float(getattr(last, name))
+    return found
+
+
+_warm: set[str] = set()
+
+
+def _warm_up(spec: Any, bags: Any, y: np.ndarray, seed: int) -> None:
+    """Fit a few bags once per process and estimator, so that no clock counts the compilation of kernels."""
+    name = spec["estimator"]
+    if name in _warm:
+        return
+    _warm.add(name)
+    with contextlib.suppress(Exception):  # some cannot learn from so few bags; then the first fit is slower
+        few = np.sort(np.random.default_rng(0).permutation(len(y))[:40])
+        plain = {key: value for key, value in spec.items() if key != "search"}
+        model, _ = fit_model(plain, bags[few], y[few], seed)
+        model.decision_function(bags[few])
+
+
+def environment() -> dict[str, str]:
+    """Versions and machine that a row was made with."""
+    import numba
+    import scipy
+    import sklearn
+
+    from bagwise import __version__
+
+    versions = {"bagwise": __version__, "python": platform.python_version(), "numpy": np.__version__}
+    versions |= {"scipy": scipy.__version__, "scikit-learn": sklearn.__version__, "numba": numba.__version__}
+    return versions | {"machine": f"{platform.system()} {platform.machine()}"}
+
+
+@contextlib.contextmanager
+def _peak_memory(row: dict[str, Any]) -> Iterator[None]:
+    """Put the growth of resident memory at its peak inside the block into the row, where the system tells it."""
+    try:
+        _RESET.write_text("5")  # Linux: the peak begins anew at what is resident now
+        before = _resident("VmRSS")
+    except (OSError, ValueError):
+        yield
+        return
+    yield
+    row["peak_mb"] = max(0.0, (_resident("VmHWM") - before) / 1024.0)
+
+
+def _resident(name: str) -> float:
+    for line in _STATUS.read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return float(line.split()[1])
+    raise ValueError(name)

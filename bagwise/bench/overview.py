@@ -1,0 +1,66 @@
+"""One Markdown page with every result of a reproduction, and a count of how the cells fared."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from bagwise.bench.cells import Cell, ResultFigure, ResultTable
+from bagwise.bench.pages import render
+from bagwise.bench.plots import curves, svg
+from bagwise.report.tables import table
+
+Result = ResultTable | ResultFigure
+_VERDICTS = ("inside", "better", "worse")
+
+
+def overview(results: Sequence[Result], folder: str, introduction: str = "") -> tuple[str, dict[str, str]]:
+    """Text of the page, and the pictures that it shows, by file name.
+
+    Parameters
+    ----------
+    results : sequence of ResultTable and ResultFigure
+        In the order of the page.
+    folder : str
+        Where the pictures will lie, as the page sees it.
+    introduction : str, optional
+        Paragraphs under the title.
+    """
+    pictures = {}
+    parts = []
+    for result in results:
+        image = ""
+        if isinstance(result, ResultFigure):
+            name = re.sub(r"[^\w.+-]+", "-", result.id) + ".svg"
+            pictures[name] = svg(curves(result))
+            image = f"{folder}/{name}"
+        parts.append(render(result, "markdown", image=image))
+    tables = [result for result in results if isinstance(result, ResultTable)]
+    head = ["# Published experiments, repeated", introduction, _summary(tables)]
+    return "\n\n".join(part.strip() for part in [*head, *parts] if part) + "\n", pictures
+
+
+def _summary(tables: Sequence[ResultTable]) -> str:
+    """How many cells lie where, table by table."""
+    lines = []
+    for found in tables:
+        counts = Counter(_state(cell) for cell in found.cells)
+        lines.append([found.id, len(found.cells), *(counts[state] for state in (*_VERDICTS, "shown", "missing"))])
+    total = ["all", *(sum(line[k] for line in lines) for k in range(1, 7))]
+    header = ["table", "cells", "inside", "better", "worse", "no verdict", "not run"]
+    return "\n\n".join(
+        [
+            "## How the cells fared",
+            "Inside, better and worse are meant of our mean against the published mean ± one standard "
+            "deviation (our own, where none is published). Cells that only describe data, or have no published "
+            "figure, get no verdict; a cell that was not run says why in its table.",
+            table(header, [*lines, total], style="markdown", align="lrrrrrr"),
+        ]
+    )
+
+
+def _state(cell: Cell) -> str:
+    if cell.mean is None:
+        return "missing"
+    return cell.inside or "shown"

@@ -1,0 +1,314 @@
+"""From rows to cells: what was measured beside what was published. Only rows are read, nothing is run."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+from string import ascii_lowercase
+from typing import Any
+
+from bagwise.bench.cells import Cell, Curve, ResultFigure, ResultTable
+from bagwise.bench.measures import express
+from bagwise.bench.suites import Experiment, Published, Suite, shortened
+from bagwise.bench.tasks import NO_METHOD, Task, tasks_of
+from bagwise.metrics import HIGHER_IS_BETTER
+
+Row = Mapping[str, Any]
+_UNEXPLAINED = "No detail of protocol or data is known that would explain it."
+
+
+def results_of(
+    suite: Suite,
+    experiment: Experiment,
+    rows: Mapping[str, Row],
+    *,
+    short: bool = False,
+    methods: Collection[str] | None = None,
+    datasets: Collection[str] | None = None,
+    unavailable: Mapping[str, str] | None = None,
+) -> list[ResultTable | ResultFigure]:
+    """Table of an experiment, or its figures, one per panel.
+
+    Parameters
+    ----------
+    suite, experiment : Suite, Experiment
+        What is shown.
+    rows : mapping of hash to row
+        What was run so far.
+    short, methods, datasets
+        As in the run.
+    unavailable : mapping of data set to reason, optional
+        Sets that could not be loaded.
+    """
+    spec = shortened(experiment.spec, short)
+    chosen = [name for name in spec["datasets"] if datasets is None or name in datasets]
+    columns = [
+        name for name in spec.get("methods", [NO_METHOD]) if methods is None or name in methods
+    ]
+    grouped: dict[tuple[str, str], list[Task]] = defaultdict(list)
+    for task in tasks_of(suite, experiment, short=short, methods=columns, datasets=chosen):
+        grouped[task.dataset, task.method].append(task)
+    view = _View(suite, experiment, spec, short, chosen, columns, grouped, rows, unavailable or {})
+    return view.figures() if "points" in spec else [view.table()]
+
+
+@dataclass(frozen=True)
+class _View:
+    """Everything that tables and figures of one experiment are made from."""
+
+    suite: Suite
+    experiment: Experiment
+    spec: Mapping[str, Any]
+    short: bool
+    datasets: Sequence[str]
+    methods: Sequence[str]
+    tasks: Mapping[tuple[str, str], Sequence[Task]]
+    rows: Mapping[str, Row]
+    unavailable: Mapping[str, str]
+
+    def table(self) -> ResultTable:
+        cells = [
+            self.cell(name, method, measure)
+            for measure in self.spec["measures"]
+            for name in self.datasets
+            for method in self.methods
+        ]
+        table = ResultTable(
+            id=self.experiment.id,
+            title=f"{self.suite.title}, {self._place()}: {self.spec['title']}",
+            protocol=self._protocol(),
+            reference=None if self.methods == [NO_METHOD] else self.shown(self.methods[0]),
+            datasets=tuple(self.datasets),
+            methods=tuple(self.shown(method) for method in self.methods),
+            measures=tuple(self.spec["measures"]),
+            cells=tuple(cell for cell in cells if cell is not None),
+            remarks=self.remarks(),
+            alpha=self.spec.get("alpha", 0.05),
+        )
+        # Only now is it known with how many decimals cells are compared.
+        return replace(table, cells=tuple(self.explained(cell) for cell in table.cells))
+
+    def figures(self) -> list[ResultFigure]:
+        by_dataset = self.spec.get("curves") == "datasets"
+        outer, inner = (self.methods, self.datasets) if by_dataset else (self.datasets, self.methods)
+        outer = [name for name in outer if self._has_tasks(name)] or list(outer[:1])
+        panels = []
+        for name in outer:
+            for measure in self.spec["measures"]:
+                curves = []
+                for other in inner:
+                    pair = (other, name) if by_dataset else (name, other)
+                    curve = self.curve(*pair, measure, other if by_dataset else self.shown(other))
+                    if curve is not None:
+                        curves.append(curve)
+                panels.append((name, measure, tuple(curves)))
+        return [
+            ResultFigure(
+                id=self.experiment.id + (ascii_lowercase[k] if len(panels) > 1 else ""),
+                title=f"{self.suite.title}, {self._place()}: {self.spec['title']} ({name})",
+                x_label=self.spec["x_label"],
+                y_label=_axis(measure),
+                x_log=self.spec.get("x_log", False),
+                y_log=self.spec.get("y_log", False),
+                curves=curves,
+                remarks=(self._protocol(), *self.remarks()),
+            )
+            for k, (name, measure, curves) in enumerate(panels)
+        ]
+
+    # ------------------------------------------------------------------ cells
+
+    def cell(self, dataset: str, method: str, measure: str) -> Cell | None:
+        published = self.published(dataset, method, measure)
+        direction = published.direction if published else _direction(measure)
+        cell = Cell(dataset, self.shown(method), measure, direction)  # type: ignore[arg-type]
+        if published is not None:
+            cell = replace(
+                cell,
+                published_mean=published.mean,
+                published_std=published.std,
+                published_mark=published.mark,  # type: ignore[arg-type]
+            )
+        reason = self.absence(dataset, method)
+        if reason:
+            return replace(cell, missing=reason)
+        settings: dict[str, list[Task]] = defaultdict(list)
+        for task in self.tasks.get((dataset, method), ()):
+            settings[task.setting].append(task)
+        found = self._best(settings, measure)
+        if found is None:
+            return replace(cell, missing=self.unavailable.get(dataset, self._failure(settings)))
+        values, keys, done = found
+        expected = len(next(iter(settings.values())))
+        return replace(
+            cell,
+            values=tuple(values),
+            keys=tuple(keys),
+            mean=fmean(values),
+            std=stdev(values) if len(values) > 1 else None,
+            missing="" if len(values) == expected else self._incomplete(settings, len(values), expected),
+            fit_seconds=_mean(done, "fit_seconds"),
+            predict_seconds=_mean(done, "predict_seconds"),
+            peak_mb=_mean(done, "peak_mb"),
+        )
+
+    def curve(self, dataset: str, method: str, measure: str, name: str) -> Curve | None:
+        points: dict[float, list[float]] = defaultdict(list)
+        for task in self.tasks.get((dataset, method), ()):
+            value = self._value(task, measure)
+            if value is not None and task.x is not None:
+                points[task.x].append(value)
+        if not points:
+            return None
+        x = sorted(points)
+        return Curve(
+            name,
+            tuple(float(v) for v in x),
+            tuple(fmean(points[v]) for v in x),
+            tuple(stdev(points[v]) if len(points[v]) > 1 else None for v in x),
+        )
+
+    def published(self, dataset: str, method: str, measure: str) -> Published | None:
+        name = self.suite.datasets[dataset].get("stands_for", dataset)
+        column = self.spec.get("column", NO_METHOD) if method == NO_METHOD else self.shown(method)
+        return self.suite.published.get((self.experiment.name, name, column, measure))
+
+    def shown(self, method: str) -> str:
+        return method if method == NO_METHOD else self.suite.methods[method].get("shown_as", method)
+
+    def absence(self, dataset: str, method: str) -> str:
+        data = self.suite.datasets[dataset]
+        if "absent" in data:
+            return f"{dataset}: {data['absent']}"
+        model = {} if method == NO_METHOD else self.suite.methods[method]
+        return f"{method}: {model['absent']}" if "absent" in model else ""
+
+    def explained(self, cell: Cell) -> Cell:
+        """The cell with a sentence, if it lies outside what was published."""
+        if cell.inside not in ("better", "worse"):
+            return cell
+        method = next((m for m in self.methods if self.shown(m) == cell.method), NO_METHOD)
+        place = {"dataset": cell.dataset, "method": cell.method, "measure": cell.measure}
+        sentences = []
+        for note in self.suite.notes:
+            if self.experiment.name not in note.get("experiments", [self.experiment.name]):
+                continue
+            if all(place[key] in note[f"{key}s"] for key in place if f"{key}s" in note):
+                sentences.append(note["text"])
+        if not sentences:
+            for spec in (self.suite.datasets[cell.dataset], self.suite.methods.get(method, {})):
+                if "note" in shortened(spec, self.short):
+                    sentences.append(_sentence(shortened(spec, self.short)["note"]))
+        return replace(cell, note=" ".join(sentences) or _UNEXPLAINED)
+
+    # ------------------------------------------------------------------ rows
+
+    def _value(self, task: Task, measure: str) -> float | None:
+        row = self.rows.get(task.digest)
+        if row is None or row["error"]:
+            return None
+        times = {name: row[name] for name in ("fit_seconds", "predict_seconds") if row[name] is not None}
+        value = express(measure, {**row["measures"], **times}, self.spec.get("named"))
+        return value if value is not None and value == value else None
+
+    def _best(
+        self, settings: Mapping[str, Sequence[Task]], measure: str
+    ) -> tuple[list[float], list[str], list[Row]] | None:
+        """Values of the setting that the paper would report: the one with the best mean on the test bags."""
+        judge = self.spec.get("best", "each")
+        judge = measure if judge == "each" else judge
+        best = None
+        for tasks in settings.values():
+            done = [task for task in tasks if self._value(task, measure) is not None]
+            if not done:
+                continue
+            marks = [self._value(task, judge) for task in done]
+            known = [mark for mark in marks if mark is not None]
+            score = fmean(known) if known else float("-inf")
+            score = -score if _direction(judge) == "lower" else score
+            if best is None or score > best[0]:
+                best = (score, done)
+        if best is None:
+            return None
+        done = best[1]
+        values = [self._value(task, measure) for task in done]
+        return values, [task.key for task in done], [self.rows[task.digest] for task in done]  # type: ignore[return-value]
+
+    def _failure(self, settings: Mapping[str, Sequence[Task]]) -> str:
+        errors = [
+            self.rows[task.digest]["error"]
+            for tasks in settings.values()
+            for task in tasks
+            if task.digest in self.rows
+        ]
+        failed = [error for error in errors if error]
+        if failed:
+            return f"failed: {failed[0]}"
+        return "this method gives no such measure" if errors else "not run"
+
+    def _incomplete(self, settings: Mapping[str, Sequence[Task]], done: int, expected: int) -> str:
+        reason = self._failure(settings)
+        more = f"; {reason}" if reason.startswith("failed") else ""
+        return f"{done} of {expected} repeats{more}"
+
+    def _has_tasks(self, name: str) -> bool:
+        return any(name in pair for pair in self.tasks)
+
+    # ------------------------------------------------------------------ words
+
+    def _place(self) -> str:
+        name = self.experiment.name
+        return f"Figure {name[3:]}" if self.experiment.is_figure else f"Table {name}"
+
+    def _protocol(self) -> str:
+        protocol = shortened(self.suite.protocols[self.spec["protocol"]], self.short)
+        return _sentence(protocol.get("title", self.spec["protocol"]))
+
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader must know of data and methods, and which source made the rows."""
+        found = []
+        for name, known in [(n, self.suite.datasets) for n in self.datasets] + [
+            (n, self.suite.methods) for n in self.methods if n != NO_METHOD
+        ]:
+            part = shortened(known[name], self.short)
+            if "note" in part and "absent" not in part:
+                found.append(_sentence(f"{name}: {part['note']}"))
+        if self.short and any(task.digest in self.rows for tasks in self.tasks.values() for task in tasks):
+            found.append("Short run: fewer repeats or a smaller grid than in the paper, where the notes say so.")
+        versions = set()
+        for tasks in self.tasks.values():
+            for task in tasks:
+                row = self.rows.get(task.digest)
+                if row is not None and row.get("versions"):
+                    versions.add(json.loads(row["versions"])["bagwise"])
+        if len(versions) > 1:
+            found.append(f"Rows come from several versions of bagwise: {', '.join(sorted(versions))}.")
+        return tuple(found)
+
+
+def _mean(rows: Sequence[Row], name: str) -> float | None:
+    values = [row[name] for row in rows if row[name] is not None]
+    return fmean(values) if values else None
+
+
+def _direction(measure: str) -> str:
+    """Where better values lie, for names of ours and of published tables."""
+    stem = measure.removesuffix("_percent")
+    if stem.startswith(("n_", "labels_per", "classes_per", "instances_per", "min_", "max_")):
+        return "none"
+    for name, higher in HIGHER_IS_BETTER.items():
+        if stem.startswith(name):
+            return "higher" if higher else "lower"
+    return "higher" if stem in ("auc", "accuracy") else "lower"
+
+
+def _axis(measure: str) -> str:
+    words = measure.removesuffix("_percent").replace("_", " ").replace("time s", "time, s")
+    return f"{words}, %" if measure.endswith("_percent") else words
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")

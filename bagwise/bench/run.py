@@ -1,0 +1,159 @@
+"""Running tasks: what is finished is skipped, every result is kept at once, any stop can be resumed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bagwise.bench.execute import environment, execute
+from bagwise.bench.problems import load_problem
+from bagwise.bench.store import Store, source_commit
+from bagwise.bench.tasks import Task
+from bagwise.errors import BagwiseError
+from bagwise.parallel import stream
+
+_GATHER_AFTER = 60.0  # seconds between two gatherings of finished rows
+
+
+@dataclass
+class Outcome:
+    """What a run did.
+
+    Parameters
+    ----------
+    n_run, n_known, n_failed : int
+        Tasks run now, finished before, and failed among those of now.
+    unavailable : dict of str to str
+        Data sets that could not be loaded, with the reason.
+    """
+
+    n_run: int = 0
+    n_known: int = 0
+    n_failed: int = 0
+    unavailable: dict[str, str] = field(default_factory=dict)
+
+
+def run_tasks(
+    tasks: Sequence[Task],
+    store: Store,
+    *,
+    n_jobs: int | None = None,
+    retry: bool = False,
+    step: Callable[..., None] | None = None,
+) -> Outcome:
+    """Run all tasks that have no row yet.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+        Equal ones run once.
+    store : Store
+        Where rows are kept.
+    n_jobs : int, optional
+        Tasks at the same time.
+    retry : bool, default=False
+        Whether to run failed tasks again.
+    step : callable, optional
+        Called as ``step(n_done, text)`` after every task; the text says what is left.
+    """
+    outcome = Outcome()
+    with store.locked():
+        rows = store.rows()
+        wanted = {task.digest: task for task in tasks}
+        if retry:
+            failed = {hash for hash in wanted if rows.get(hash, {}).get("error")}
+            if failed:
+                store.forget(failed)
+                rows = store.rows()
+        outcome.n_known = sum(hash in rows for hash in wanted)
+        pending = [task for hash, task in wanted.items() if hash not in rows]
+        outcome.unavailable = _unavailable(pending)
+        pending = [task for task in pending if task.dataset not in outcome.unavailable]
+        context = {"versions": json.dumps(environment()), "commit": source_commit()}
+        estimate = _Estimate(pending, wanted, rows, n_jobs)
+        last = time.monotonic()
+        try:
+            for digest, seconds, failed_now in stream(
+                _work, ((task, store.folder, context) for task in pending), n_jobs=n_jobs
+            ):
+                outcome.n_run += 1
+                outcome.n_failed += failed_now
+                estimate.finish(digest, seconds)
+                if step is not None:
+                    step(1, f"{outcome.n_known + outcome.n_run} of {len(wanted)} fits, {estimate.left()} left")
+                if time.monotonic() - last > _GATHER_AFTER:
+                    store.gather()
+                    last = time.monotonic()
+        finally:
+            store.gather()
+    return outcome
+
+
+def _work(task: Task, folder: Any, context: dict[str, str]) -> tuple[str, float, bool]:
+    start = time.perf_counter()
+    row, predictions = execute(task)
+    Store(folder).put(row | context, predictions)
+    return task.digest, time.perf_counter() - start, bool(row["error"])
+
+
+def _unavailable(tasks: Iterable[Task]) -> dict[str, str]:
+    """Data sets that cannot be loaded here, each with the reason; they are tried once, before the work."""
+    found: dict[str, str] = {}
+    tried = set()
+    for task in tasks:
+        if task.dataset in tried:
+            continue
+        tried.add(task.dataset)
+        try:
+            load_problem(task.data, task.repeat["seed"])
+        except (BagwiseError, OSError) as error:
+            found[task.dataset] = " ".join(str(error).split())
+    return found
+
+
+class _Estimate:
+    """Seconds left, from the mean of finished tasks of the same data set and method."""
+
+    def __init__(
+        self, pending: list[Task], wanted: dict[str, Task], rows: dict[str, Any], n_jobs: int | None
+    ) -> None:
+        self.pending = {task.digest: (task.dataset, task.method) for task in pending}
+        self.n_jobs = max(1, n_jobs or 1)
+        self.seen: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for digest, row in rows.items():
+            if digest in wanted and row["fit_seconds"] is not None:
+                key = wanted[digest].dataset, wanted[digest].method
+                self.seen[key].append(row["fit_seconds"] + (row["predict_seconds"] or 0.0))
+
+    def finish(self, digest: str, seconds: float) -> None:
+        """Count a task as done."""
+        self.seen[self.pending.pop(digest)].append(seconds)
+
+    def left(self) -> str:
+        """Time that the rest will take, in words."""
+        known = [s for values in self.seen.values() for s in values]
+        typical = sum(known) / len(known) if known else 0.0
+        total = 0.0
+        for key in self.pending.values():
+            values = self.seen.get(key)
+            total += sum(values) / len(values) if values else typical
+        return in_words(total / self.n_jobs)
+
+
+def in_words(seconds: float) -> str:
+    """Seconds as people say them.
+
+    Examples
+    --------
+    >>> in_words(42), in_words(600), in_words(3 * 3600)
+    ('about 42 s', 'about 10 min', 'about 3.0 h')
+    """
+    if seconds < 90:
+        return f"about {seconds:.0f} s"
+    if seconds < 5400:
+        return f"about {seconds / 60:.0f} min"
+    return f"about {seconds / 3600:.1f} h"

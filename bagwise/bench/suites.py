@@ -1,0 +1,231 @@
+"""Suites: what a paper's experiments consist of, read from one TOML file; nothing else decides what runs.
+
+A suite names data sets, methods and protocols, and the tables and figures made of them. Wherever a part of it
+carries a sub-table ``short``, that is laid over the part when a run is asked to be short: fewer repeats or a
+smaller grid, never another measure.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from bagwise.errors import BagwiseError, DataError
+
+_EXPERIMENT_KINDS = {"tables": "", "figures": "fig"}  # section of the file -> what the id begins with
+
+
+@dataclass(frozen=True)
+class Published:
+    """A cell of a published table.
+
+    Parameters
+    ----------
+    mean, std : float or None
+        None where the paper has no value, or no spread.
+    direction : {"higher", "lower", "none"}
+        Where better values lie.
+    mark : {"", "worse", "better"}
+        How the paper's test judges the method against the proposed one.
+    decimals : int
+        As many as were printed.
+    """
+
+    mean: float | None
+    std: float | None
+    direction: str
+    mark: str
+    decimals: int
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure of a paper.
+
+    Parameters
+    ----------
+    paper, name : str
+        Such as "ored-logistic" and "3", or "fig8".
+    spec : mapping
+        Its part of the suite file.
+    """
+
+    paper: str
+    name: str
+    spec: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        """How the command line calls it, such as "ored-logistic:3"."""
+        return f"{self.paper}:{self.name}"
+
+    @property
+    def is_figure(self) -> bool:
+        """Whether it is a figure rather than a table."""
+        return self.name.startswith("fig")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """All experiments of one paper; see ``docs/reproduce.md`` for the keys of the file.
+
+    Parameters
+    ----------
+    paper, title, reference : str
+        Short name, method, and where it was published.
+    datasets, methods, protocols : mapping of name to spec
+        What experiments are made of, under the names that the paper uses.
+    experiments : mapping of name to Experiment
+        Tables and figures.
+    published : mapping of (table, dataset, method, measure) to Published
+        The paper's own figures.
+    notes : tuple of mapping
+        Sentences that explain cells, each with the names that it applies to.
+    """
+
+    paper: str
+    title: str
+    reference: str
+    datasets: Mapping[str, Mapping[str, Any]]
+    methods: Mapping[str, Mapping[str, Any]]
+    protocols: Mapping[str, Mapping[str, Any]]
+    experiments: Mapping[str, Experiment]
+    published: Mapping[tuple[str, str, str, str], Published] = field(default_factory=dict)
+    notes: tuple[Mapping[str, Any], ...] = ()
+
+
+def papers() -> list[str]:
+    """Names of the papers whose experiments are known.
+
+    Examples
+    --------
+    >>> papers()
+    ['miml-gp', 'mimlfast', 'mimlmix', 'mm-mil', 'ored-logistic']
+    """
+    folder = resources.files("bagwise.bench").joinpath("papers")
+    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+
+
+@cache
+def paper_suite(paper: str) -> Suite:
+    """Suite of a known paper."""
+    if paper not in papers():
+        raise BagwiseError(f"no paper {paper!r}; {_choice(paper, papers())}")
+    with resources.as_file(resources.files("bagwise.bench").joinpath("papers", paper)) as folder:
+        return read_suite(folder / "suite.toml", paper)
+
+
+def read_suite(path: str | Path, paper: str | None = None) -> Suite:
+    """Read a suite file and, where it lies beside it, ``published.csv``."""
+    path = Path(path)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"{path} is not a suite: {error}") from None
+    name = paper or path.stem
+    experiments = {}
+    for section, start in _EXPERIMENT_KINDS.items():
+        for number, spec in content.get(section, {}).items():
+            experiments[start + number] = Experiment(name, start + number, spec)
+    table = path.with_name("published.csv")
+    suite = Suite(
+        paper=name,
+        title=content.get("title", name),
+        reference=content.get("reference", ""),
+        datasets=content.get("datasets", {}),
+        methods=content.get("methods", {}),
+        protocols=content.get("protocols", {}),
+        experiments=experiments,
+        published=_read_published(table) if table.exists() else {},
+        notes=tuple(content.get("notes", ())),
+    )
+    _check_names(suite, path)
+    return suite
+
+
+def find_experiments(target: str) -> list[tuple[Suite, Experiment]]:
+    """Experiments meant by a target: "all", a paper, "paper:3", "paper:fig8", or a suite file.
+
+    Examples
+    --------
+    >>> [experiment.id for _, experiment in find_experiments("miml-gp:2")]
+    ['miml-gp:2']
+    """
+    if target == "all":
+        return [pair for paper in papers() for pair in find_experiments(paper)]
+    place, colon, name = target.partition(":")
+    suite = read_suite(place) if place.endswith(".toml") else paper_suite(place)
+    if not colon:
+        return [(suite, experiment) for experiment in suite.experiments.values()]
+    name = name.lower().removeprefix("table").replace("figure", "fig").replace(" ", "")
+    if name not in suite.experiments:
+        raise BagwiseError(f"{suite.paper} has no experiment {name!r}; {_choice(name, suite.experiments)}")
+    return [(suite, suite.experiments[name])]
+
+
+def shortened(spec: Mapping[str, Any], short: bool) -> dict[str, Any]:
+    """A part of a suite without its ``short`` table, which is laid over it if asked for.
+
+    Examples
+    --------
+    >>> shortened({"repeats": 30, "short": {"repeats": 5}}, True)
+    {'repeats': 5}
+    """
+    plain = {key: value for key, value in spec.items() if key != "short"}
+    return plain | spec.get("short", {}) if short else plain
+
+
+def overlaid(spec: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy with values replaced, table by table.
+
+    Examples
+    --------
+    >>> overlaid({"params": {"a": 1, "b": 2}}, {"params": {"b": 3}})
+    {'params': {'a': 1, 'b': 3}}
+    """
+    result = dict(spec)
+    for key, value in more.items():
+        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+        result[key] = overlaid(result[key], value) if both else value
+    return result
+
+
+def _check_names(suite: Suite, path: Path) -> None:
+    for experiment in suite.experiments.values():
+        spec = experiment.spec
+        for key, known in (("datasets", suite.datasets), ("methods", suite.methods)):
+            for name in spec.get(key, ()):
+                if name not in known:
+                    raise DataError(f"{path}: {experiment.name} names {name!r}, which is not in [{key}]")
+        if spec.get("protocol") not in suite.protocols:
+            raise DataError(
+                f"{path}: {experiment.name} needs a protocol of [protocols], not {spec.get('protocol')!r}"
+            )
+
+
+def _read_published(path: Path) -> dict[tuple[str, str, str, str], Published]:
+    found = {}
+    with open(path, encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            _, _, digits = row["mean"].partition(".")
+            found[row["table"], row["dataset"], row["method"], row["measure"]] = Published(
+                _number(row["mean"]), _number(row["std"]), row["direction"], row["mark"], len(digits)
+            )
+    return found
+
+
+def _number(text: str) -> float | None:
+    return None if text in ("", "NA") else float(text)
+
+
+def _choice(name: str, known: Iterable[str]) -> str:
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    return (f"did you mean {close[0]!r}? " if close else "") + f"there are {', '.join(known)}"

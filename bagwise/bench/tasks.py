@@ -1,0 +1,126 @@
+"""Tasks: one fit and its predictions each, with a hash of everything that decides their outcome."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from bagwise.bench.suites import Experiment, Suite, overlaid, shortened
+
+NO_METHOD = "-"  # rows of tables that describe the data sets themselves
+
+
+@dataclass(frozen=True)
+class Task:
+    """Data set x method x setting x split.
+
+    Parameters
+    ----------
+    dataset, method : str
+        Names in the paper, for people; the hash does not depend on them.
+    data, model, split : mapping
+        What to load, what to fit, how to divide the bags.
+    repeat : mapping
+        Which of the splits: ``seed`` and, with folds, ``fold``.
+    x : float or None
+        Place on the axis of a figure.
+    """
+
+    dataset: str
+    method: str
+    data: Mapping[str, Any]
+    model: Mapping[str, Any]
+    split: Mapping[str, Any]
+    repeat: Mapping[str, int]
+    x: float | None = None
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of what decides the outcome; tables that need the same fit share it."""
+        parts = {"data": self.data, "model": self.model, "split": self.split, "repeat": self.repeat}
+        return hashlib.sha256(_canonical(parts).encode()).hexdigest()[:24]
+
+    @property
+    def setting(self) -> str:
+        """The model's settings as text, the same for all splits."""
+        return _canonical(self.model)
+
+    @property
+    def key(self) -> str:
+        """Which split, as text; values of two methods under the same key are paired."""
+        return ", ".join(f"{name} {value}" for name, value in self.repeat.items())
+
+
+def tasks_of(
+    suite: Suite,
+    experiment: Experiment,
+    *,
+    short: bool = False,
+    methods: Collection[str] | None = None,
+    datasets: Collection[str] | None = None,
+) -> list[Task]:
+    """All tasks of an experiment whose data set and method exist, in the order in which they run."""
+    spec = shortened(experiment.spec, short)
+    protocol = shortened(suite.protocols[spec["protocol"]], short)
+    points = spec.get("points", [{}])
+    found = []
+    for name, method, point in product(spec["datasets"], spec.get("methods", [NO_METHOD]), points):
+        if (datasets is not None and name not in datasets) or (methods is not None and method not in methods):
+            continue
+        data = overlaid(_plain(shortened(suite.datasets[name], short)), point.get("data", {}))
+        model = {} if method == NO_METHOD else shortened(suite.methods[method], short)
+        if "absent" in data or "absent" in model:
+            continue
+        model = overlaid(overlaid(_plain(model), data.pop("models", {}).get(method, {})), point.get("model", {}))
+        split = overlaid(overlaid(protocol, data.pop("split", {})), point.get("split", {}))
+        for setting in _settings(model):
+            for repeat in repeats(split):
+                plan = {key: value for key, value in split.items() if key not in ("repeats", "seeds", "title")}
+                found.append(Task(name, method, data, setting, plan, repeat, point.get("x")))
+    return found
+
+
+def repeats(split: Mapping[str, Any]) -> Iterator[dict[str, int]]:
+    """Every repeat of a protocol.
+
+    Examples
+    --------
+    >>> list(repeats({"kind": "folds", "n_splits": 2, "seeds": 2}))
+    [{'seed': 0, 'fold': 0}, {'seed': 0, 'fold': 1}, {'seed': 1, 'fold': 0}, {'seed': 1, 'fold': 1}]
+    >>> list(repeats({"kind": "holdout", "repeats": 2}))
+    [{'seed': 0}, {'seed': 1}]
+    """
+    if split["kind"] == "folds":
+        for seed, fold in product(range(split.get("seeds", 1)), range(split["n_splits"])):
+            yield {"seed": seed, "fold": fold}
+    else:
+        for seed in range(split.get("repeats", 1)):
+            yield {"seed": seed}
+
+
+def _settings(model: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The model once per setting of its grid, where it has one."""
+    plain = {key: value for key, value in model.items() if key != "settings"}
+    grid = model.get("settings")
+    if not grid:
+        yield plain
+        return
+    for values in product(*grid.values()):
+        chosen = dict(zip(grid, values))
+        # What is done to features first is no setting of the estimator.
+        own = {name: chosen.pop(name) for name in ("divide", "rbf") if name in chosen}
+        yield overlaid(plain, {"params": chosen} | own)
+
+
+def _plain(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is written for people."""
+    return {key: value for key, value in spec.items() if key not in ("note", "shown_as", "stands_for")}
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
