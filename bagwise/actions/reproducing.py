@@ -35,7 +35,9 @@ def list_experiments(targets: Sequence[str] = ("all",)) -> list[dict[str, Any]]:
     for suite, experiment in _wanted(targets):
         spec = experiment.spec
         methods = {
-            name: "not yet" if "absent" in suite.methods[name] else "implemented"
+            suite.methods[name].get("shown_as", name): "not yet"
+            if "absent" in suite.methods[name]
+            else "implemented"
             for name in spec.get("methods", ())
         }
         found.append(
@@ -43,7 +45,8 @@ def list_experiments(targets: Sequence[str] = ("all",)) -> list[dict[str, Any]]:
                 "id": experiment.id,
                 "title": spec["title"],
                 "datasets": {
-                    name: _STATUS.get(status_of(suite.datasets[name]), "not public") for name in spec["datasets"]
+                    name: _STATUS.get(status_of(suite.datasets[name]), "not public")
+                    for name in spec["datasets"]
                 },
                 "methods": methods,
                 "fits": len(tasks_of(suite, experiment)),
@@ -150,7 +153,9 @@ def _wanted(targets: Sequence[str]) -> list[tuple[Suite, Experiment]]:
 
 
 def _check_names(
-    wanted: Sequence[tuple[Suite, Experiment]], methods: Collection[str] | None, datasets: Collection[str] | None
+    wanted: Sequence[tuple[Suite, Experiment]],
+    methods: Collection[str] | None,
+    datasets: Collection[str] | None,
 ) -> None:
     for key, names in (("methods", methods), ("datasets", datasets)):
         known = {name for _, experiment in wanted for name in experiment.spec.get(key, [NO_METHOD])}

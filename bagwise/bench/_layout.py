@@ -39,7 +39,7 @@ def tally(table: ResultTable) -> dict[str, int]:
 
 def _of_table(table: ResultTable) -> Report:
     found = marks(table)
-    grids = [_measure_grid(table, measure, found) for measure in table.measures]
+    grids = _measure_grids(table, found)
     times = _times_grid(table)
     comparisons = comparisons_of(table)
     ranks = ranks_grid(table, comparisons)
@@ -55,9 +55,28 @@ def _of_table(table: ResultTable) -> Report:
     )
 
 
-def _measure_grid(table: ResultTable, measure: str, found: dict[tuple[str, str, str], Mark]) -> Grid:
+def _measure_grids(table: ResultTable, found: dict[tuple[str, str, str], Mark]) -> list[Grid]:
+    """One grid per measure with a column per method; measures side by side where there is one method."""
+    titles = {measure: title_of(measure, table.direction(measure)) for measure in table.measures}
+    if len(table.methods) == 1:
+        columns = [(titles[measure], table.methods[0], measure) for measure in table.measures]
+        name = table.methods[0]
+        return [_grid(table, "Counts" if name == "-" else name, columns, found)]
+    return [
+        _grid(table, titles[measure], [(method, method, measure) for method in table.methods], found)
+        for measure in table.measures
+    ]
+
+
+def _grid(
+    table: ResultTable,
+    title: str,
+    columns: list[tuple[str, str, str]],
+    found: dict[tuple[str, str, str], Mark],
+) -> Grid:
+    """Data sets x columns, each with its heading, method and measure."""
     footnotes = Footnotes()
-    cells = [[table.cell(d, m, measure) for m in table.methods] for d in table.datasets]
+    cells = [[table.cell(d, method, measure) for _, method, measure in columns] for d in table.datasets]
     flat = [cell for row in cells for cell in row]
     shown = ["ours"]
     if any(cell.published_mean is not None for cell in flat):
@@ -74,10 +93,10 @@ def _measure_grid(table: ResultTable, measure: str, found: dict[tuple[str, str, 
         return (ours, Piece(theirs, "published"), verdict)[: len(shown)]
 
     return Grid(
-        title=title_of(measure, table.direction(measure)),
+        title=title,
         corner="data set",
         rows=table.datasets,
-        columns=table.methods,
+        columns=tuple(heading for heading, _, _ in columns),
         lines=tuple(shown),
         entries=tuple(tuple(pieces(cell) for cell in row) for row in cells),
         notes=tuple(tuple(footnotes.number(cell.reason, cell.note) for cell in row) for row in cells),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import platform
 import time
@@ -20,6 +21,7 @@ from bagwise.bench.methods import fit_model
 from bagwise.bench.problems import load_problem
 from bagwise.bench.splits import split_bags
 from bagwise.bench.tasks import NO_METHOD, Task
+from bagwise.inspection.unwrap import unwrap
 from bagwise.registry import get_estimator
 
 _STATUS = Path("/proc/self/status")
@@ -83,7 +85,7 @@ def _run(task: Task, row: dict[str, Any]) -> dict[str, np.ndarray]:
         if task.split["kind"] == "all":
             found["annotation_given_labels"] = inspection.annotate(model, new, problem.y[test])
     row["measures"] = measure_predictions(problem, train, test, found)
-    last = inspection.unwrap(model, new)[0] if spec.get("record") else model
+    last = unwrap(model, new)[0] if spec.get("record") else model
     for name in spec.get("record", ()):
         row["measures"][name.removesuffix("_")] = float(getattr(last, name))
     return found
@@ -120,11 +122,12 @@ def environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def _peak_memory(row: dict[str, Any]) -> Iterator[None]:
-    """Put the growth of resident memory at its peak inside the block into the row, where the system tells it."""
+    """Put the peak growth of resident memory inside the block into the row, where the system tells it."""
     try:
+        ctypes.CDLL(None).malloc_trim(0)  # else freed memory of earlier fits would hide what this one takes
         _RESET.write_text("5")  # Linux: the peak begins anew at what is resident now
         before = _resident("VmRSS")
-    except (OSError, ValueError):
+    except (OSError, ValueError, AttributeError):
         yield
         return
     yield

@@ -54,7 +54,9 @@ def express(published: str, row: Mapping[str, float], named: Mapping[str, str] |
     return change(value) * (100.0 if published.endswith("_percent") else 1.0)
 
 
-def measure_predictions(problem: Problem, train: np.ndarray, test: np.ndarray, found: Mapping[str, Any]) -> dict:
+def measure_predictions(
+    problem: Problem, train: np.ndarray, test: np.ndarray, found: Mapping[str, Any]
+) -> dict:
     """All measures that predictions allow.
 
     Parameters

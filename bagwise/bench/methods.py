@@ -1,4 +1,4 @@
-"""Models from their description in a suite: settings, scaling of instances, search inside the training bags."""
+"""Models from their description in a suite: settings, scaling of instances, search in the training bags."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fit_model(spec: Mapping[str, Any], bags: Any, y: np.ndarray, seed: int) -> t
     ----------
     spec : mapping
         ``estimator``: name; ``params``: its settings; ``divide``: a number that features are divided by;
-        ``rbf``: similarities to all training instances in their place, of that width in mean squared distances;
+        ``rbf``: similarities to all training instances in their place, the width in mean squared distances;
         ``steps``: what is done to instances first ("standard", "minmax", "sqrt", "l2"); ``search``: choice of
         settings inside the training bags, with ``grid``, ``cv`` folds and ``scoring``, or
         ``kind = "mimlfast"`` for the search of that method's own paper.

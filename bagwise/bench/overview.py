@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
-from bagwise.bench.cells import Cell, ResultFigure, ResultTable
+from bagwise.bench._layout import tally
+from bagwise.bench.cells import ResultFigure, ResultTable
 from bagwise.bench.pages import render
 from bagwise.bench.plots import curves, svg
 from bagwise.report.tables import table
 
 Result = ResultTable | ResultFigure
-_VERDICTS = ("inside", "better", "worse")
+_STATES = ("inside", "better", "worse", "without comparison", "missing")
 
 
 def overview(results: Sequence[Result], folder: str, introduction: str = "") -> tuple[str, dict[str, str]]:
@@ -43,24 +44,18 @@ def overview(results: Sequence[Result], folder: str, introduction: str = "") -> 
 
 def _summary(tables: Sequence[ResultTable]) -> str:
     """How many cells lie where, table by table."""
-    lines = []
+    lines: list[list[Any]] = []
     for found in tables:
-        counts = Counter(_state(cell) for cell in found.cells)
-        lines.append([found.id, len(found.cells), *(counts[state] for state in (*_VERDICTS, "shown", "missing"))])
-    total = ["all", *(sum(line[k] for line in lines) for k in range(1, 7))]
+        counts = tally(found)
+        lines.append([found.id, len(found.cells), *(counts[state] for state in _STATES)])
+    total = ["all", *(sum(numbers) for numbers in zip(*(line[1:] for line in lines)))]
     header = ["table", "cells", "inside", "better", "worse", "no verdict", "not run"]
     return "\n\n".join(
         [
             "## How the cells fared",
             "Inside, better and worse are meant of our mean against the published mean ± one standard "
-            "deviation (our own, where none is published). Cells that only describe data, or have no published "
-            "figure, get no verdict; a cell that was not run says why in its table.",
+            "deviation (our own, where none is published). Cells that only describe data, or have no "
+            "published figure, get no verdict; a cell that was not run says why in its table.",
             table(header, [*lines, total], style="markdown", align="lrrrrrr"),
         ]
     )
-
-
-def _state(cell: Cell) -> str:
-    if cell.mean is None:
-        return "missing"
-    return cell.inside or "shown"

@@ -56,12 +56,13 @@ def critical_difference(ranks: Mapping[str, float], cd: float, control: str, tit
     order = sorted(ranks, key=lambda name: (ranks[name], name))
     k, middle = len(order), -(-len(order) // 2)
     depth = middle * _LINE
-    names = _LETTER * max(map(len, order)) + 0.6  # inches for a name and its rank, on both sides
-    width = max(_WIDTH, 2 * names + 3.0)
+    names = _LETTER * max(map(len, order)) + 0.9  # inches for a name, its rank and its line, on both sides
+    width = max(_WIDTH, 2 * names + 3.0, 0.1 * len(title) + 0.3)
     figure = _new_figure((width, 1.25 + depth))
     axes = figure.add_axes((0, 0, 1, 1))
     low, high = 1.0, float(k)
-    room = (high - low) * names / (width - 2 * names)
+    inch = (high - low) / (width - 2 * names)
+    room = names * inch
     axes.set(xlim=(low - room, high + room), ylim=(-depth - 0.2, 1.05))
     axes.axis("off")
     if title:
@@ -90,13 +91,13 @@ def critical_difference(ranks: Mapping[str, float], cd: float, control: str, tit
         left = i < middle
         y = -(i + 1) * _LINE if left else -(k - i) * _LINE
         colour, marker, weight = _look(name, ranks, cd, control)
-        edge = low - 0.05 * (high - low) if left else high + 0.05 * (high - low)
+        edge = low - 0.25 * inch if left else high + 0.25 * inch
         axes.plot([ranks[name], ranks[name], edge], [0, y, y], color=colour, lw=1.1, zorder=3)
         front = 5 if name == control else 4  # a method of the same rank must not hide it
         axes.plot([ranks[name]], [0], marker, color=colour, ms=6, zorder=front, mec="white", mew=0.7)
         shown = f"{name}  {ranks[name]:.2f}" if left else f"{ranks[name]:.2f}  {name}"
         side = "right" if left else "left"
-        place = edge - 0.012 * (high - low) if left else edge + 0.012 * (high - low)
+        place = edge - 0.06 * inch if left else edge + 0.06 * inch
         axes.text(place, y, shown, ha=side, va="center", fontsize=9, color=colour, fontweight=weight)
     return figure
 

@@ -55,9 +55,10 @@ def load_problem(spec: Mapping[str, Any], seed: int) -> Problem:
     spec : mapping
         ``load``: name of a set (or ``join``: several, one after the other, with equal columns); ``options``
         for it; ``target``: "labels" (default), "class" (one class per bag) or "binary" (the last label);
-        ``labels``: "occurring" leaves out labels that no bag carries; ``classes``: only bags of these classes, numbered from 0, or of the first so many; ``part``: bags of
-        these classes against as many others, drawn anew for every seed; ``distinct``: one bag for all equal
-        ones, positive if one of them is.
+        ``labels``: "occurring" leaves out labels that no bag carries; ``classes``: only bags of these
+        classes, numbered from 0, or of the first so many; ``part``: bags of these classes against as many
+        others, drawn anew for every seed; ``distinct``: one bag for all equal ones, positive if one of them
+        is.
     seed : int
         Only ``part`` depends on it.
     """
@@ -86,7 +87,8 @@ def _load(text: str, seed: int) -> Problem:
     if "part" in spec:
         positive = np.isin(classes, spec["part"])
         others = np.flatnonzero(~positive)
-        drawn = np.random.default_rng(seed).choice(others, positive.sum(), replace=False)
+        count = min(positive.sum(), len(others))
+        drawn = np.random.default_rng(seed).choice(others, count, replace=False)
         which = np.concatenate([np.flatnonzero(positive), np.sort(drawn)])
         y = positive.astype(np.int8)
     elif spec.get("target") == "class":
@@ -111,9 +113,7 @@ def _without_absent_labels(data: Dataset) -> Dataset:
 
 
 def _joined(spec: Mapping[str, Any]) -> Problem:
-    sets = [load_dataset(name) for name in spec["join"]]
-    if len({data.bags.n_features for data in sets}) > 1:
-        raise DataError(f"sets with different numbers of features cannot be joined: {', '.join(spec['join'])}")
+    sets = [load_dataset(name) for name in spec["join"]]  # their bags must have the same features
     matrices = [matrix for data in sets for matrix in data.bags]
     y = np.concatenate([data.Y[:, -1] for data in sets])
     if spec.get("distinct"):

@@ -45,14 +45,12 @@ def results_of(
     """
     spec = shortened(experiment.spec, short)
     chosen = [name for name in spec["datasets"] if datasets is None or name in datasets]
-    columns = [
-        name for name in spec.get("methods", [NO_METHOD]) if methods is None or name in methods
-    ]
+    columns = [name for name in spec.get("methods", [NO_METHOD]) if methods is None or name in methods]
     grouped: dict[tuple[str, str], list[Task]] = defaultdict(list)
     for task in tasks_of(suite, experiment, short=short, methods=columns, datasets=chosen):
         grouped[task.dataset, task.method].append(task)
     view = _View(suite, experiment, spec, short, chosen, columns, grouped, rows, unavailable or {})
-    return view.figures() if "points" in spec else [view.table()]
+    return [*view.figures()] if "points" in spec else [view.table()]
 
 
 @dataclass(frozen=True)
@@ -277,7 +275,9 @@ class _View:
             if "note" in part and "absent" not in part:
                 found.append(_sentence(f"{name}: {part['note']}"))
         if self.short and any(task.digest in self.rows for tasks in self.tasks.values() for task in tasks):
-            found.append("Short run: fewer repeats or a smaller grid than in the paper, where the notes say so.")
+            found.append(
+                "Short run: fewer repeats or a smaller grid than in the paper, where the notes say so."
+            )
         versions = set()
         for tasks in self.tasks.values():
             for task in tasks:

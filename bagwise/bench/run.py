@@ -14,7 +14,7 @@ from bagwise.bench.problems import load_problem
 from bagwise.bench.store import Store, source_commit
 from bagwise.bench.tasks import Task
 from bagwise.errors import BagwiseError
-from bagwise.parallel import stream
+from bagwise.parallel import effective_n_jobs, stream
 
 _GATHER_AFTER = 60.0  # seconds between two gatherings of finished rows
 
@@ -84,7 +84,8 @@ def run_tasks(
                 outcome.n_failed += failed_now
                 estimate.finish(digest, seconds)
                 if step is not None:
-                    step(1, f"{outcome.n_known + outcome.n_run} of {len(wanted)} fits, {estimate.left()} left")
+                    n_done = outcome.n_known + outcome.n_run
+                    step(1, f"{n_done} of {len(wanted)} fits, {estimate.left()} left")
                 if time.monotonic() - last > _GATHER_AFTER:
                     store.gather()
                     last = time.monotonic()
@@ -122,7 +123,7 @@ class _Estimate:
         self, pending: list[Task], wanted: dict[str, Task], rows: dict[str, Any], n_jobs: int | None
     ) -> None:
         self.pending = {task.digest: (task.dataset, task.method) for task in pending}
-        self.n_jobs = max(1, n_jobs or 1)
+        self.n_jobs = effective_n_jobs(n_jobs)
         self.seen: dict[tuple[str, str], list[float]] = defaultdict(list)
         for digest, row in rows.items():
             if digest in wanted and row["fit_seconds"] is not None:

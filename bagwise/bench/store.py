@@ -1,9 +1,9 @@
 """Rows of finished tasks in one Parquet file, safe against being stopped at any moment.
 
 A finished task first becomes a file of its own, written under another name and then renamed, so that it is
-there whole or not at all. From time to time these files are gathered into ``rows.parquet``, again by a rename,
-and only then removed. A kill between the two leaves a row in both places; rows are told apart by their hash,
-so it counts once.
+there whole or not at all. From time to time these files are gathered into ``rows.parquet``, again by a
+rename, and only then removed. A kill between the two leaves a row in both places; rows are told apart by
+their hash, so it counts once.
 """
 
 from __future__ import annotations

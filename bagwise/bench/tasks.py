@@ -76,12 +76,13 @@ def tasks_of(
         model = {} if method == NO_METHOD else shortened(suite.methods[method], short)
         if "absent" in data or "absent" in model:
             continue
-        model = overlaid(overlaid(_plain(model), data.pop("models", {}).get(method, {})), point.get("model", {}))
+        own = data.pop("models", {}).get(method, {})
+        model = overlaid(overlaid(_plain(model), own), point.get("model", {}))
         split = overlaid(overlaid(protocol, data.pop("split", {})), point.get("split", {}))
-        for setting in _settings(model):
-            for repeat in repeats(split):
-                plan = {key: value for key, value in split.items() if key not in ("repeats", "seeds", "title")}
-                found.append(Task(name, method, data, setting, plan, repeat, point.get("x")))
+        # The number of repeats is not part of a task: more of them keep the first ones.
+        plan = {key: value for key, value in split.items() if key not in ("repeats", "seeds", "title")}
+        for setting, repeat in product(_settings(model), repeats(split)):
+            found.append(Task(name, method, data, setting, plan, repeat, point.get("x")))
     return found
 
 

@@ -51,6 +51,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines."
 Debug = Annotated[bool, typer.Option("--debug", "--verbose", help="Show the traceback of an error.")]
 
 
+_FEW_NAMES = 8  # more are counted instead of listed
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"bagwise {__version__}")
@@ -164,9 +167,9 @@ def reproduce(
     ] = None,
     n_jobs: Annotated[int, typer.Option(help="Fits at the same time; -1 takes all cores.")] = 1,
     short: Annotated[bool, typer.Option("--short", help="Fewer repeats and smaller grids.")] = False,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of results; a later run goes on there.")] = Path(
-        "bagwise_results"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder of results; a later run goes on there.")
+    ] = Path("bagwise_results"),
     page: Annotated[Path | None, typer.Option(help="Write all results on one Markdown page.")] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run fits again that have failed.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Run nothing; show what there is.")] = False,
@@ -212,9 +215,12 @@ def _show_experiments(found: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _counted(states: Mapping[str, str]) -> str:
-    """Names by state, such as "at hand: Scene, Reuters"."""
-    kinds = dict.fromkeys(states.values())
-    return "; ".join(f"{k}: {', '.join(n for n, s in states.items() if s == k)}" for k in kinds) or "-"
+    """Names by state, such as "at hand: Scene, Reuters"; many names are only counted."""
+    parts = []
+    for kind in dict.fromkeys(states.values()):
+        names = [name for name, state in states.items() if state == kind]
+        parts.append(f"{kind}: {', '.join(names) if len(names) <= _FEW_NAMES else len(names)}")
+    return "; ".join(parts) or "-"
 
 
 def _minutes(value: float | None) -> str:

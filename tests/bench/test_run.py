@@ -1,0 +1,289 @@
+"""Running: every row once, whatever stops the run, and figures that agree with a loop written by hand."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from sklearn.model_selection import KFold
+
+import bagwise.utils.files
+from bagwise.bench import store as store_module
+from bagwise.bench.execute import execute
+from bagwise.bench.results import results_of
+from bagwise.bench.run import run_tasks
+from bagwise.bench.store import Store
+from bagwise.bench.suites import read_suite
+from bagwise.bench.tasks import tasks_of
+from bagwise.datasets import make_miml
+from bagwise.errors import BagwiseError, DataError
+from bagwise.metrics import ranking_loss
+from bagwise.models import ORedLogisticRegression
+
+
+@pytest.fixture(scope="module")
+def suite(suite_file):
+    return read_suite(suite_file)
+
+
+@pytest.fixture(scope="module")
+def finished(suite, tmp_path_factory):
+    """Store with all experiments of the small suite."""
+    store = Store(tmp_path_factory.mktemp("store"))
+    tasks = [t for e in suite.experiments.values() for t in tasks_of(suite, e)]
+    outcome = run_tasks(tasks, store)
+    assert outcome.n_run == len({t.digest for t in tasks}) and outcome.n_failed == 6
+    return store
+
+
+def cells_of(suite, name, store, **more):
+    (table,) = results_of(suite, suite.experiments[name], store.rows(), **more)
+    return table
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_cell_equals_a_loop_written_by_hand(suite, finished):
+    table = cells_of(suite, "1", finished)
+    data = make_miml(n_bags=50, n_labels=3, random_state=1)
+    by_hand, right = [], []
+    for train, test in KFold(3, shuffle=True, random_state=0).split(data.Y):
+        model = ORedLogisticRegression(max_iter=20, random_state=0).fit(data.bags[train], data.Y[train])
+        by_hand.append(ranking_loss(data.Y[test], model.decision_function(data.bags[test])))
+        truth = data[test].instance_Y
+        hits = (model.annotate(data.bags[test]) == truth)[truth >= 0]  # background has no label to hit
+        right.append(100 * np.mean(hits))
+    cell = table.cell("B", "ours", "ranking_loss")
+    assert np.allclose(cell.values, by_hand) and cell.keys == tuple(f"seed 0, fold {k}" for k in range(3))
+    assert np.isclose(cell.mean, np.mean(by_hand)) and np.isclose(cell.std, np.std(by_hand, ddof=1))
+    accuracy = table.cell("B", "ours", "instance_accuracy_inductive_percent")
+    assert np.allclose(accuracy.values, right)
+    assert cell.fit_seconds > 0 and cell.predict_seconds > 0
+
+
+def test_holes_say_why(suite, finished):
+    table = cells_of(suite, "1", finished)
+    assert table.cell("C", "ours", "ranking_loss").missing == "C: nobody has it"
+    assert table.cell("A", "other", "ranking_loss").missing == "other: not implemented yet"
+    assert "alpha must be" in table.cell("A", "broken", "ranking_loss").missing
+    assert cells_of(suite, "1", Store("nowhere")).cell("A", "ours", "ranking_loss").missing == "not run"
+
+
+def test_published_figures_and_notes(suite, finished):
+    table = cells_of(suite, "1", finished)
+    cell = table.cell("A", "ours", "ranking_loss")
+    assert (cell.published_mean, cell.published_std, cell.inside) == (0.9, 0.01, "better")
+    assert cell.note == "Generated data."
+    assert table.cell("B", "ours", "ranking_loss").note == "Said by hand."
+    assert table.cell("A", "floor", "ranking_loss").published_mark == "worse"
+    assert table.cell("A", "floor", "ranking_loss").inside == "inside"
+    assert table.reference == "ours"
+
+
+def test_the_best_setting_is_reported_as_tuning_on_the_test_would(suite, finished):
+    table = cells_of(suite, "1", finished)
+    rows = finished.rows()
+    by_setting = {}
+    for task in tasks_of(suite, suite.experiments["1"], methods=["tuned"], datasets=["A"]):
+        measures = rows[task.digest]["measures"]
+        by_setting.setdefault(task.setting, []).append(
+            (measures["ranking_loss"], measures["instance_accuracy"])
+        )
+    best = min(by_setting.values(), key=lambda values: np.mean([loss for loss, _ in values]))
+    assert np.isclose(table.cell("A", "tuned", "ranking_loss").mean, np.mean([v[0] for v in best]))
+    accuracy = table.cell("A", "tuned", "instance_accuracy_inductive_percent").mean
+    assert np.isclose(accuracy, 100 * np.mean([v[1] for v in best]))
+
+
+def test_search_inside_the_training_bags_is_recorded(suite, finished):
+    task = tasks_of(suite, suite.experiments["3"], methods=["searched"])[0]
+    assert json.loads(finished.rows()[task.digest]["chosen"])["alpha"] in (0.1, 100.0)
+
+
+def test_figures_have_one_panel_per_data_set_and_measure(suite, finished):
+    panels = results_of(suite, suite.experiments["fig1"], finished.rows())
+    assert [panel.id for panel in panels] == [f"small:fig1{letter}" for letter in "abcd"]
+    curve = panels[0].curves[0]
+    assert curve.name == "ours" and curve.x == (0.3, 0.6) and curve.mean[1] < panels[0].curves[1].mean[1]
+
+
+def test_counts(suite, finished):
+    cell = cells_of(suite, "2", finished).cell("A", "-", "n_bags")
+    assert (cell.mean, cell.published_mean, cell.inside) == (40.0, 40.0, "")
+
+
+def test_rows_and_predictions_are_kept(suite, finished):
+    table = pq.read_table(finished.table)
+    assert table.num_rows == len(set(table.column("hash").to_pylist()))
+    assert not list(finished.finished.iterdir())
+    task = tasks_of(suite, suite.experiments["1"], methods=["ours"], datasets=["A"])[0]
+    row = finished.rows()[task.digest]
+    with np.load(finished.predictions / f"{task.digest}.npz") as kept:
+        Y = make_miml(n_bags=40, n_labels=3, random_state=0).Y[kept["test"]]
+        assert np.isclose(ranking_loss(Y, kept["scores"]), row["measures"]["ranking_loss"])
+    assert json.loads(row["versions"])["numpy"] == np.__version__
+    assert row["peak_mb"] is None or row["peak_mb"] >= 0
+
+
+def test_nothing_runs_twice_and_failures_only_on_request(suite, finished, tmp_path):
+    tasks = tasks_of(suite, suite.experiments["1"], datasets=["A"])
+    before = finished.rows()
+    outcome = run_tasks(tasks, finished)
+    assert (outcome.n_run, outcome.n_known) == (0, len(tasks)) and finished.rows() == before
+    outcome = run_tasks(tasks, finished, retry=True)
+    assert (outcome.n_run, outcome.n_failed) == (3, 3)
+    assert set(finished.rows()) == set(before)
+
+
+def test_any_number_of_jobs_gives_the_same_figures(suite, finished, tmp_path):
+    tasks = tasks_of(suite, suite.experiments["1"], datasets=["A"], methods=["ours", "floor"])
+    store = Store(tmp_path)
+    seen = []
+    run_tasks(tasks, store, n_jobs=2, step=lambda n, text: seen.append(text))
+    assert len(seen) == 6 and seen[-1].startswith("6 of 6 fits")
+    known = finished.rows()
+    for digest, row in store.rows().items():
+        assert row["measures"] == pytest.approx(known[digest]["measures"])
+
+
+def test_a_set_that_cannot_be_loaded_is_named_and_leaves_no_row(suite, tmp_path, monkeypatch):
+    def refuse(spec, seed):
+        raise DataError("file is gone")
+
+    monkeypatch.setattr("bagwise.bench.run.load_problem", refuse)
+    tasks = tasks_of(suite, suite.experiments["1"], datasets=["A"])
+    outcome = run_tasks(tasks, Store(tmp_path))
+    assert outcome.unavailable == {"A": "file is gone"} and not Store(tmp_path).rows()
+    table = cells_of(suite, "1", Store(tmp_path), unavailable=outcome.unavailable)
+    assert table.cell("A", "ours", "ranking_loss").missing == "file is gone"
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path):
+    store = Store(tmp_path)
+    with store.locked(), pytest.raises(BagwiseError, match="another run is at work"), store.locked():
+        pass
+
+
+def test_a_broken_file_of_rows_is_named(tmp_path):
+    (tmp_path / "rows.parquet").write_bytes(b"no parquet")
+    with pytest.raises(DataError, match=r"rows\.parquet cannot be read"):
+        Store(tmp_path).rows()
+
+
+def test_an_error_keeps_type_message_and_place(suite):
+    (task, *_) = tasks_of(suite, suite.experiments["1"], methods=["broken"])
+    row, predictions = execute(task)
+    assert row["error"].startswith("ValueError: alpha must be") and "line" in row["error"]
+    assert not predictions
+
+
+# ---------------------------------------------------------------------- being stopped
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def test_a_stop_at_any_file_operation_loses_and_doubles_nothing(tmp_path, monkeypatch):
+    """The run dies at the k-th rename or removal, for every k; what was reported as kept is there, once."""
+    rows = [{"hash": f"h{k}", "measures": {"m": k / 7}, "error": ""} for k in range(6)]
+    real = {"replace": os.replace, "unlink": Path.unlink}
+
+    def session(folder, limit):
+        count, kept = 0, []
+
+        def counted(name):
+            def call(*args, **more):
+                nonlocal count
+                count += 1
+                if count > limit:
+                    raise Killed
+                return real[name](*args, **more)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            patch.setattr(bagwise.utils.files.os, "replace", counted("replace"))
+            patch.setattr(store_module.Path, "unlink", counted("unlink"))
+            patch.setattr(bagwise.utils.files.shutil, "rmtree", lambda *a, **k: None)  # nobody tidies up
+            store = Store(folder)
+            try:
+                for k, row in enumerate(rows):
+                    store.put(row, {"scores": np.arange(k)})
+                    kept.append(row["hash"])
+                    if k in (2, 4):
+                        store.gather()
+                store.gather()
+            except Killed:
+                pass
+        return kept, count
+
+    _, total = session(tmp_path / "whole", 10**9)
+    assert total > 12
+    for limit in range(total + 1):
+        folder = tmp_path / str(limit)
+        kept, _ = session(folder, limit)
+        store = Store(folder)
+        with store.locked():
+            found = store.rows()
+            assert set(kept) <= set(found) <= {row["hash"] for row in rows}
+            assert all(
+                found[row["hash"]]["measures"] == row["measures"] for row in rows if row["hash"] in found
+            )
+            store.gather()
+        table = pq.read_table(store.table) if found else None
+        if table is not None:
+            hashes = table.column("hash").to_pylist()
+            assert sorted(hashes) == sorted(found)
+            assert all((store.predictions / f"{hash}.npz").exists() for hash in hashes)
+        assert not [path for path in folder.rglob(".*") if path.name != ".lock"]
+
+
+RUN = """
+import sys
+from bagwise.bench.run import run_tasks
+from bagwise.bench.store import Store
+from bagwise.bench.suites import read_suite
+from bagwise.bench.tasks import tasks_of
+suite = read_suite(sys.argv[1])
+tasks = [t for e in suite.experiments.values() for t in tasks_of(suite, e)]
+print("go", flush=True)
+run_tasks(tasks, Store(sys.argv[2]), n_jobs=int(sys.argv[3]), step=lambda n, text: print(text, flush=True))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs a system with signals")
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_killed_at_random_moments_then_finished(suite_file, suite, tmp_path, n_jobs):
+    """kill -9 again and again: finished tasks keep their rows to the last digit, and every task has one."""
+    store, rng = Store(tmp_path / "store"), random.Random(n_jobs)
+    command = [sys.executable, "-c", RUN, str(suite_file), str(store.folder), str(n_jobs)]
+    known = {}
+    for attempt in range(30):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        assert process.stdout is not None
+        process.stdout.readline()  # imports are done
+        deadline = time.monotonic() + rng.uniform(0.0, 1.5) * (attempt < 5) + 600 * (attempt >= 5)
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        done = process.poll() == 0
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        found = store.rows()
+        for digest, row in known.items():
+            assert found[digest] == row  # the clock in it shows that it was not run again
+        known = found
+        if done:
+            break
+    assert done
+    wanted = {t.digest for e in suite.experiments.values() for t in tasks_of(suite, e)}
+    hashes = pq.read_table(store.table).column("hash").to_pylist()
+    assert sorted(hashes) == sorted(wanted)
