@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import os
 import platform
 import time
 import traceback
@@ -117,7 +118,16 @@ def environment() -> dict[str, str]:
 
     versions = {"bagwise": __version__, "python": platform.python_version(), "numpy": np.__version__}
     versions |= {"scipy": scipy.__version__, "scikit-learn": sklearn.__version__, "numba": numba.__version__}
-    return versions | {"machine": f"{platform.system()} {platform.machine()}"}
+    return versions | {"machine": f"{platform.system()}, {os.cpu_count()} cores, {_processor()}"}
+
+
+def _processor() -> str:
+    """Name of the processor, where the system tells it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 @contextlib.contextmanager

@@ -140,7 +140,7 @@ class _View:
         if found is None:
             return replace(cell, missing=self.unavailable.get(dataset, self._failure(settings)))
         values, keys, done = found
-        expected = len(next(iter(settings.values())))
+        expected = len({self._unit(task) for task in next(iter(settings.values()))})
         return replace(
             cell,
             values=tuple(values),
@@ -231,9 +231,15 @@ class _View:
                 best = (score, done)
         if best is None:
             return None
-        done = best[1]
-        values = [self._value(task, measure) for task in done]
-        return values, [task.key for task in done], [self.rows[task.digest] for task in done]  # type: ignore[return-value]
+        rows = [self.rows[task.digest] for task in best[1]]
+        pooled: dict[str, list[Any]] = defaultdict(list)
+        for task in best[1]:
+            pooled[self._unit(task)].append(self._value(task, measure))
+        return [fmean(values) for values in pooled.values()], list(pooled), rows
+
+    def _unit(self, task: Task) -> str:
+        """What one value of a cell stands for: a split, or all folds of one seed."""
+        return f"seed {task.repeat['seed']}" if self.spec.get("unit") == "seed" else task.key
 
     def _failure(self, settings: Mapping[str, Sequence[Task]]) -> str:
         errors = [
@@ -274,10 +280,13 @@ class _View:
             part = shortened(known[name], self.short)
             if "note" in part and "absent" not in part:
                 found.append(_sentence(f"{name}: {part['note']}"))
-        if self.short and any(task.digest in self.rows for tasks in self.tasks.values() for task in tasks):
-            found.append(
-                "Short run: fewer repeats or a smaller grid than in the paper, where the notes say so."
-            )
+        parts = [
+            self.suite.protocols[self.spec["protocol"]],
+            *(self.suite.datasets[n] for n in self.datasets),
+        ]
+        parts += [self.suite.methods[name] for name in self.methods if name != NO_METHOD]
+        if self.short and any("short" in part for part in parts):
+            found.append("Short run: fewer repeats or a smaller grid than in the paper, as the notes say.")
         versions = set()
         for tasks in self.tasks.values():
             for task in tasks:

@@ -16,12 +16,22 @@ from bagwise.models.miml_gp import MIMLGP
 # Several views, some missing
 from bagwise.models.mimlmix import MIMLMix
 
+# Distances between bags: the baselines of MIML papers
+from bagwise.models.miml_knn import MIMLKNN
+from bagwise.models.miml_nn import MIMLNN
+from bagwise.models.miml_rbf import MIMLRBF
+from bagwise.models.miml_svm import MIMLSVM
+
 # Binary concepts with many faces, and one label against the rest
 from bagwise.models.mm_mil import MMMIL, select_n_clusters
 from bagwise.models.one_vs_rest import OneVsRestMIL
 
 __all__ = [
     "MIMLGP",
+    "MIMLKNN",
+    "MIMLNN",
+    "MIMLRBF",
+    "MIMLSVM",
     "MMMIL",
     "MIMLDummy",
     "MIMLFast",

@@ -269,7 +269,7 @@ def test_killed_at_random_moments_then_finished(suite_file, suite, tmp_path, n_j
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
         assert process.stdout is not None
         process.stdout.readline()  # imports are done
-        deadline = time.monotonic() + rng.uniform(0.0, 1.5) * (attempt < 5) + 600 * (attempt >= 5)
+        deadline = time.monotonic() + rng.uniform(0.0, 1.5) * (attempt < 4) + 600 * (attempt >= 4)
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
         done = process.poll() == 0

@@ -1,0 +1,299 @@
+"""Hausdorff distances between bags, from Euclidean distances between instances that are never stored.
+
+For bags A and C let ``r_i`` be the distance of instance i of A to its nearest instance of C, and ``c_j`` that
+of instance j of C to its nearest of A:
+
+- "max": the largest of all r_i and c_j, in both directions;
+- "average": ``(sum r_i + sum c_j) / (|A| + |C|)``;
+- "min": the smallest of them, the distance of the closest pair.
+
+Rules for all kinds:
+
+- Differences are squared and added feature by feature, not by ``|x|^2 + |y|^2 - 2 x'y``: equal instances are
+  at distance 0 exactly.
+- Each pair of bags is computed by one thread, in a fixed order of operations that does not depend on the bags
+  around it: neither the number of threads nor the other bags change a bit.
+- Memory beside the result: the instances, transposed, in double precision and some thousand numbers a thread.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit, prange
+from scipy import sparse
+
+from bagwise.errors import DataError
+
+__all__ = ["KINDS", "hausdorff_distances"]
+
+KINDS = {"max": 0, "average": 1, "min": 2}
+_MAX, _MIN = KINDS["max"], KINDS["min"]
+_CHUNK = 512  # column instances at a time: two work arrays and some stripes of features stay in the cache
+_CELLS = 1 << 21  # numbers of a sparse matrix that are made dense at a time
+_DENSE_FROM = 0.15  # share of non-zeros from which sparse rows are faster as dense ones
+
+
+@njit(cache=True)
+def _dense_row(x, YT, start, n, t):
+    """Squared distances of one instance to ``n`` columns.
+
+    Stripes are cut before the loops: an index that might be negative costs the vector instructions.
+    """
+    stop = start + n
+    for j in range(n):
+        t[j] = 0.0
+    d = YT.shape[0]
+    k = 0
+    while k + 3 < d:  # four features a pass: fewer visits to t
+        a, b, c, e = x[k], x[k + 1], x[k + 2], x[k + 3]
+        r0, r1 = YT[k, start:stop], YT[k + 1, start:stop]
+        r2, r3 = YT[k + 2, start:stop], YT[k + 3, start:stop]
+        for j in range(n):
+            u, v, w, z = a - r0[j], b - r1[j], c - r2[j], e - r3[j]
+            t[j] += (u * u + v * v) + (w * w + z * z)
+        k += 4
+    while k < d:
+        a, r0 = x[k], YT[k, start:stop]
+        for j in range(n):
+            u = a - r0[j]
+            t[j] += u * u
+        k += 1
+
+
+@njit(cache=True)
+def _sparse_row(x, length, data, indices, indptr, start, n, t):
+    """Squared distances of one instance, spread out in ``x``, to ``n`` sparse rows.
+
+    Features that only x has contribute ``length - common``. Both add the squares of x in the same order, so
+    that nothing remains of them when y has all features of x: equal instances are at distance 0 exactly.
+    """
+    for j in range(n):
+        total = 0.0
+        common = 0.0
+        for p in range(indptr[start + j], indptr[start + j + 1]):
+            v = x[indices[p]]
+            u = v - data[p]
+            total += u * u
+            common += v * v
+        t[j] = total + max(length - common, 0.0)
+
+
+@njit(cache=True)
+def _combine(kind, nearest, lo, hi, so_far, n_pair):
+    """Distance of two bags from what their rows gave and from ``nearest``, squared, of every column."""
+    if kind == _MIN:
+        best = nearest[lo]
+        for j in range(lo + 1, hi):
+            best = min(best, nearest[j])
+        return math.sqrt(best)
+    if kind == _MAX:
+        for j in range(lo, hi):
+            so_far = max(so_far, nearest[j])
+        return math.sqrt(so_far)
+    total = 0.0
+    for j in range(lo, hi):
+        total += math.sqrt(nearest[j])
+    return (so_far + total) / n_pair
+
+
+@njit(cache=True)
+def _one_bag(bag, symmetric, kind, widest, rows, columns, is_sparse, out):
+    """Distances of one bag to all column bags, or to those after itself."""
+    a = np.int64(bag)  # indices of a parallel loop are unsigned; mixed with signed ones they become floats
+    X, data, indices, indptr, offsets = rows
+    YT, y_data, y_indices, y_indptr, y_offsets = columns
+    n_columns = y_offsets.size - 1
+    t, nearest, so_far = np.empty(widest), np.empty(widest), np.empty(widest)
+    spread = np.zeros(X.shape[1] if is_sparse else 0)
+    size = offsets[a + 1] - offsets[a]
+    b = a + 1 if symmetric else np.int64(0)
+    while b < n_columns:
+        start, last = y_offsets[b], b + 1  # whole bags, as many as fit; there are no empty ones
+        while last < n_columns and y_offsets[last + 1] - start <= _CHUNK:
+            last += 1
+        n = y_offsets[last] - start
+        nearest[:n] = np.inf
+        so_far[: last - b] = 0.0
+        for i in range(offsets[a], offsets[a + 1]):
+            if is_sparse:
+                length = 0.0
+                for p in range(indptr[i], indptr[i + 1]):
+                    spread[indices[p]] = data[p]
+                    length += data[p] * data[p]
+                _sparse_row(spread, length, y_data, y_indices, y_indptr, start, n, t)
+                for p in range(indptr[i], indptr[i + 1]):
+                    spread[indices[p]] = 0.0
+            else:
+                _dense_row(X[i], YT, start, n, t)
+            for j in range(n):
+                nearest[j] = min(nearest[j], t[j])
+            if kind == _MIN:
+                continue
+            for c in range(b, last):
+                best = np.inf
+                for j in range(y_offsets[c] - start, y_offsets[c + 1] - start):
+                    best = min(best, t[j])
+                if kind == _MAX:
+                    so_far[c - b] = max(so_far[c - b], best)
+                else:
+                    so_far[c - b] += math.sqrt(best)
+        for c in range(b, last):
+            lo, hi = y_offsets[c] - start, y_offsets[c + 1] - start
+            out[a, c] = _combine(kind, nearest, lo, hi, so_far[c - b], size + hi - lo)
+        b = last
+
+
+@njit(cache=True, parallel=True)
+def _all_bags(symmetric, kind, widest, rows, columns, is_sparse, out):
+    n_rows = out.shape[0]
+    for turn in prange((n_rows + 1) // 2):
+        # two bags a turn, a long row and a short one where half the matrix is done: turns take equally long
+        other = n_rows - 1 - turn
+        _one_bag(turn, symmetric, kind, widest, rows, columns, is_sparse, out)
+        if other != turn:
+            _one_bag(other, symmetric, kind, widest, rows, columns, is_sparse, out)
+    if symmetric:
+        for a in range(n_rows):
+            out[a, a] = 0.0  # every instance is its own nearest
+            for b in range(a):
+                out[a, b] = out[b, a]
+
+
+def hausdorff_distances(
+    X: Any, offsets: Any, Z: Any = None, z_offsets: Any = None, *, kind: str = "average"
+) -> np.ndarray:
+    """Hausdorff distances between all bags of one set, or from all bags of one set to all of another.
+
+    Parameters
+    ----------
+    X : array or CSR of shape (n_instances, n_features)
+        Instances, bag after bag.
+    offsets : int array of shape (n_bags + 1,)
+        Bag ``b`` is ``X[offsets[b]:offsets[b + 1]]``. No bag may be empty.
+    Z, z_offsets : optional
+        The same for the other set; by default the first, at half the work.
+    kind : {"max", "average", "min"}, default="average"
+        Which distance.
+
+    Returns
+    -------
+    float64 array of shape (n_bags, n_other_bags)
+
+    Notes
+    -----
+    ``N M d`` operations for N and M instances and d features, or the number of non-zeros of Z in place of
+    ``M d`` where both sets are sparse. Sparse rows with many non-zeros, or beside dense ones, are made dense
+    some thousand at a time.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, offsets = np.array([[0.0], [1.0], [0.0], [3.0]]), np.array([0, 2, 4])
+    >>> [float(hausdorff_distances(X, offsets, kind=kind)[0, 1]) for kind in ("max", "average", "min")]
+    [2.0, 0.75, 0.0]
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    X, offsets = _prepared(X, offsets)
+    symmetric = Z is None
+    Z, z_offsets = (X, offsets) if symmetric else _prepared(Z, z_offsets)
+    if X.shape[1] != Z.shape[1]:
+        raise DataError(
+            f"instances have {X.shape[1]} and {Z.shape[1]} features; both sets need the same ones"
+        )
+    out = np.empty((len(offsets) - 1, len(z_offsets) - 1))
+    if out.size == 0:
+        return out
+    # the choice looks at Z alone, so that a bag's distances to Z do not depend on the bags around it
+    both_sparse = sparse.issparse(X) and sparse.issparse(Z) and Z.nnz < _DENSE_FROM * math.prod(Z.shape)
+    if both_sparse or not (sparse.issparse(X) or sparse.issparse(Z)):
+        _fill(X, offsets, Z, z_offsets, symmetric, KINDS[kind], both_sparse, out)
+        return out
+    for a, b in _blocks(Z, z_offsets):
+        Z_part, z_part = _dense_part(Z, z_offsets, a, b)
+        for c, d in _blocks(X, offsets):
+            if symmetric and c >= b:
+                continue  # this block lies below the diagonal, and is mirrored
+            X_part, part = _dense_part(X, offsets, c, d)
+            block = np.empty((d - c, b - a))
+            _fill(X_part, part, Z_part, z_part, symmetric and a == c, KINDS[kind], False, block)
+            out[c:d, a:b] = block
+            if symmetric:
+                out[a:b, c:d] = block.T
+    return out
+
+
+def _fill(X, offsets, Z, z_offsets, symmetric, kind, is_sparse, out):
+    rows, columns = _arguments(X, offsets, is_sparse), _arguments(Z, z_offsets, is_sparse, transposed=True)
+    widest = max(_CHUNK, int(np.diff(z_offsets).max()))
+    _all_bags(symmetric, kind, widest, rows, columns, is_sparse, out)
+
+
+def _arguments(X, offsets, is_sparse, transposed=False):
+    """Return instances as the kernels take them; read-only, since another flag is another compilation."""
+    none = np.empty(0, np.int64)
+    if is_sparse:
+        data = np.ascontiguousarray(X.data, dtype=np.float64)
+        # for the width only: no row of it is ever read
+        wide = np.empty((0, X.shape[1]))
+        arguments = wide, data, X.indices.astype(np.int64), X.indptr.astype(np.int64), offsets
+    else:
+        X = np.ascontiguousarray(X.T if transposed else X, dtype=np.float64)
+        arguments = X, np.empty(0), none, none, offsets
+    views = tuple(array.view() for array in arguments)
+    for view in views:
+        view.flags.writeable = False
+    return views
+
+
+def _blocks(X, offsets):
+    """Runs of bags that hold at most some million numbers as dense rows; dense instances are one run."""
+    n_bags = len(offsets) - 1
+    if not sparse.issparse(X):
+        return [(0, n_bags)]
+    limit = max(_CELLS // max(X.shape[1], 1), 1)
+    cuts = [0]
+    while cuts[-1] < n_bags:
+        reach = int(np.searchsorted(offsets, offsets[cuts[-1]] + limit, side="right")) - 1
+        cuts.append(max(cuts[-1] + 1, reach))
+    return list(zip(cuts[:-1], cuts[1:]))
+
+
+def _dense_part(X, offsets, a, b):
+    rows = X[offsets[a] : offsets[b]]
+    return rows.toarray() if sparse.issparse(X) else rows, offsets[a : b + 1] - offsets[a]
+
+
+def _prepared(X, offsets):
+    """Return instances and offsets, checked."""
+    if sparse.issparse(X):
+        X = sparse.csr_array(X)
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+    else:
+        X = np.asarray(X)
+        if X.ndim != 2:
+            raise DataError(
+                f"expected instances of shape (n_instances, n_features), received shape {X.shape}"
+            )
+    offsets = np.asarray(offsets)
+    if offsets.ndim != 1 or offsets.size == 0 or offsets.dtype.kind not in "iu":
+        raise DataError(
+            "expected offsets as a one-dimensional array of n_bags + 1 integers, "
+            f"received {offsets.dtype} of shape {offsets.shape}"
+        )
+    offsets = np.ascontiguousarray(offsets, dtype=np.int64)
+    if offsets[0] != 0 or offsets[-1] != X.shape[0]:
+        raise DataError(
+            f"expected offsets from 0 to the number of instances, {X.shape[0]}; "
+            f"received offsets from {offsets[0]} to {offsets[-1]}"
+        )
+    # the kernels do not check bounds, and have no distance for an empty bag
+    bad = np.flatnonzero(offsets[1:] <= offsets[:-1])
+    if bad.size:
+        raise DataError(f"bag {bad[0]} is empty or its offsets fall; every bag needs at least one instance")
+    return X, offsets
