@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: env demo test lint types layers format clean benchmarks
+.PHONY: env demo test lint types layers format clean benchmarks reproduce
 
 env: $(STAMP)
 
@@ -44,6 +44,10 @@ benchmarks: env
 	$(BIN)/python benchmarks/ored_estep.py
 	test -z "$$BAGWISE_DATA" || $(BIN)/python benchmarks/read_all_sets.py
 	test -z "$$BAGWISE_DATA" || $(BIN)/python benchmarks/ored_logistic.py
+
+# Every published experiment that the data at hand allow, about two hours on two cores; may be stopped and resumed.
+reproduce: env
+	OMP_NUM_THREADS=1 $(BIN)/bagwise reproduce all --short --n-jobs 2 --out reproduction --page docs/reproduction.md
 
 clean:
 	rm -rf .venv demo_output .pytest_cache .mypy_cache .ruff_cache .hypothesis

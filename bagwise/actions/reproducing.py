@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from bagwise.bench.overview import overview
+from bagwise.bench.overview import introduction, overview
 from bagwise.bench.pages import write
 from bagwise.bench.problems import status_of
 from bagwise.bench.results import results_of
@@ -101,7 +101,7 @@ def reproduce(
         (data sets with the reason) and ``files``.
     """
     wanted = _wanted(targets)
-    _check_names(wanted, methods, datasets)
+    methods, datasets = _known_names(wanted, "methods", methods), _known_names(wanted, "datasets", datasets)
     store = Store(out)
     tasks = [
         task
@@ -130,13 +130,14 @@ def reproduce(
     ]
     files = write(results, Path(out) / "pages")
     if page is not None:
-        files += _write_page(results, Path(page))
+        used = [rows[task.digest] for task in tasks if task.digest in rows]
+        files += _write_page(results, Path(page), introduction(used, targets, short))
     return {"results": results, **counts, "unavailable": unavailable, "files": [str(file) for file in files]}
 
 
-def _write_page(results: Sequence[Any], page: Path) -> list[Path]:
+def _write_page(results: Sequence[Any], page: Path, opening: str) -> list[Path]:
     """One page, with its pictures in a folder of the same name."""
-    text, pictures = overview(results, page.stem)
+    text, pictures = overview(results, page.stem, opening)
     files = [page.with_suffix("") / name for name in pictures]
     for file, content in zip([*files, page], [*pictures.values(), text]):
         with replacing(file) as temporary:
@@ -152,14 +153,20 @@ def _wanted(targets: Sequence[str]) -> list[tuple[Suite, Experiment]]:
     return list(found.values())
 
 
-def _check_names(
-    wanted: Sequence[tuple[Suite, Experiment]],
-    methods: Collection[str] | None,
-    datasets: Collection[str] | None,
-) -> None:
-    for key, names in (("methods", methods), ("datasets", datasets)):
-        known = {name for _, experiment in wanted for name in experiment.spec.get(key, [NO_METHOD])}
-        for name in names or ():
-            if name not in known:
-                word = "method" if key == "methods" else "data set"
-                raise BagwiseError(f"no {word} {name!r} here; there are {', '.join(sorted(known))}")
+def _known_names(
+    wanted: Sequence[tuple[Suite, Experiment]], key: str, names: Collection[str] | None
+) -> set[str] | None:
+    """Names in the suites for those that a user gave, which may be the ones that tables show."""
+    if not names:
+        return None
+    known: dict[str, set[str]] = {}
+    for suite, experiment in wanted:
+        for name in experiment.spec.get(key, [NO_METHOD]):
+            spec = getattr(suite, key).get(name, {})
+            for alias in {name, spec.get("shown_as", name), spec.get("stands_for", name)}:
+                known.setdefault(alias, set()).add(name)
+    for name in names:
+        if name not in known:
+            word = "method" if key == "methods" else "data set"
+            raise BagwiseError(f"no {word} {name!r} here; there are {', '.join(sorted(known))}")
+    return set().union(*(known[name] for name in names))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bagwise.bench._layout import tally
@@ -40,6 +41,25 @@ def overview(results: Sequence[Result], folder: str, introduction: str = "") -> 
     tables = [result for result in results if isinstance(result, ResultTable)]
     head = ["# Published experiments, repeated", introduction, _summary(tables)]
     return "\n\n".join(part.strip() for part in [*head, *parts] if part) + "\n", pictures
+
+
+def introduction(rows: Sequence[Mapping[str, Any]], targets: Sequence[str], short: bool) -> str:
+    """How the page was made: command, effort, versions and machines, from the rows behind it."""
+    unique = {row["hash"]: row for row in rows}.values()
+    seconds = sum(row["fit_cpu_seconds"] or 0.0 for row in unique)
+    origins = sorted({row["versions"] for row in unique if row.get("versions")})
+    parts = [
+        f"Made by `bagwise reproduce {' '.join(targets)}{' --short' if short else ''}` from {len(unique)} "
+        f"fits, {seconds / 3600:.1f} hours of CPU time in all. [reproduce.md](reproduce.md) tells how to read "
+        "and how to repeat it."
+    ]
+    for origin in origins:
+        facts = json.loads(origin)
+        machine = facts.pop("machine", "")
+        count = sum(row.get("versions") == origin for row in unique)
+        versions = ", ".join(f"{name} {version}" for name, version in facts.items())
+        parts.append(f"{count} fits with {versions}; {machine}.")
+    return "\n\n".join(parts)
 
 
 def _summary(tables: Sequence[ResultTable]) -> str:

@@ -122,7 +122,8 @@ class _View:
     def cell(self, dataset: str, method: str, measure: str) -> Cell | None:
         published = self.published(dataset, method, measure)
         direction = published.direction if published else _direction(measure)
-        cell = Cell(dataset, self.shown(method), measure, direction)  # type: ignore[arg-type]
+        shown = self.shown(method)
+        cell = Cell(dataset, shown, measure, direction, decimals=self._decimals(measure))  # type: ignore[arg-type]
         if published is not None:
             cell = replace(
                 cell,
@@ -173,6 +174,15 @@ class _View:
         name = self.suite.datasets[dataset].get("stands_for", dataset)
         column = self.spec.get("column", NO_METHOD) if method == NO_METHOD else self.shown(method)
         return self.suite.published.get((self.experiment.name, name, column, measure))
+
+    def _decimals(self, measure: str) -> int | None:
+        """As many as the paper prints for this measure."""
+        printed = [
+            cell.decimals
+            for (table, _, _, name), cell in self.suite.published.items()
+            if (table, name) == (self.experiment.name, measure) and cell.mean is not None
+        ]
+        return max(printed, default=None)
 
     def shown(self, method: str) -> str:
         return method if method == NO_METHOD else self.suite.methods[method].get("shown_as", method)
