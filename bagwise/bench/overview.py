@@ -50,8 +50,8 @@ def introduction(rows: Sequence[Mapping[str, Any]], targets: Sequence[str], shor
     origins = sorted({row["versions"] for row in unique if row.get("versions")})
     parts = [
         f"Made by `bagwise reproduce {' '.join(targets)}{' --short' if short else ''}` from {len(unique)} "
-        f"fits, {seconds / 3600:.1f} hours of CPU time in all. [reproduce.md](reproduce.md) tells how to read "
-        "and how to repeat it."
+        f"fits, {seconds / 3600:.1f} hours of CPU time in all. [reproduce.md](reproduce.md) tells how to "
+        "read and how to repeat it."
     ]
     for origin in origins:
         facts = json.loads(origin)

@@ -46,6 +46,8 @@ def results_of(
     spec = shortened(experiment.spec, short)
     chosen = [name for name in spec["datasets"] if datasets is None or name in datasets]
     columns = [name for name in spec.get("methods", [NO_METHOD]) if methods is None or name in methods]
+    if not chosen or not columns:
+        return []  # nothing of this experiment was asked for
     grouped: dict[tuple[str, str], list[Task]] = defaultdict(list)
     for task in tasks_of(suite, experiment, short=short, methods=columns, datasets=chosen):
         grouped[task.dataset, task.method].append(task)
