@@ -181,19 +181,23 @@ def reproduce(
 
     if targets[0] == "list":
         return _show_experiments(actions.list_experiments(targets[1:] or ["all"]), as_json)
-    with progress(f"preparing {' '.join(targets)}") as advance:
-        done = actions.reproduce(
-            targets,
-            out,
-            methods=methods,
-            datasets=datasets,
-            short=short,
-            n_jobs=n_jobs,
-            retry=retry,
-            run=not show,
-            page=page,
-            step=advance,
-        )
+    try:
+        with progress(f"preparing {' '.join(targets)}") as advance:
+            done = actions.reproduce(
+                targets,
+                out,
+                methods=methods,
+                datasets=datasets,
+                short=short,
+                n_jobs=n_jobs,
+                retry=retry,
+                run=not show,
+                page=page,
+                step=advance,
+            )
+    except KeyboardInterrupt:
+        typer.echo("stopped; the same command goes on where it was", err=True)
+        raise typer.Exit(130) from None
     results = done.pop("results")
     if as_json:
         return print_json(done | {"cells": [row for r in results for row in r.frame().to_pylist()]})
