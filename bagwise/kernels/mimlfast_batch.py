@@ -11,13 +11,17 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from bagwise.kernels.mimlfast_sgd import reordered_dot
+
 __all__ = [
     "adam_step",
-    "bag_maxima",
+    "dense_slice",
     "feature_sums",
     "gather_dense",
     "gather_sparse",
     "sparse_gradient",
+    "tile_gradients",
+    "tile_scores",
     "warp_gradient",
 ]
 
@@ -111,57 +115,77 @@ def _maxima(S, lo, hi, n_sub, top, arg):
 
 
 @njit(cache=True, nogil=True)
-def bag_maxima(S, bounds, n_bags, n_sub, out):
-    """Scores of all labels and the dummy for each bag of a slice."""
+def tile_scores(P, W, bounds, tile_bags, S, out):
+    """Scores of all labels and the dummy for each bag of a slice, made a tile of bags at a time."""
+    n_bags, n_sub = out.shape[0], W.shape[0]
+    columns = W.reshape(-1, W.shape[2]).T
     arg = np.empty(out.shape[1], np.int32)
-    for b in range(n_bags):
-        _maxima(S, bounds[b], bounds[b + 1], n_sub, out[b], arg)
+    for a in range(0, n_bags, tile_bags):
+        b = min(a + tile_bags, n_bags)
+        first = bounds[a]
+        tile = S[: bounds[b] - first]
+        np.dot(P[first : bounds[b]], columns, tile)
+        for s in range(a, b):
+            _maxima(tile, bounds[s] - first, bounds[s + 1] - first, n_sub, out[s], arg)
 
 
 @njit(cache=True, nogil=True)
-def _pass_on(g, l, top, arg, n_sub, P, W, dP, dW):
-    """Carry the slope ``g`` of a label's score to its key instance and sub-concept; return g f_l."""
-    i, k = arg[l] // n_sub, arg[l] % n_sub
-    p, dp, w, dw = P[i], dP[i], W[k, l], dW[k, l]
-    for c in range(p.size):
-        dp[c] += g * w[c]
-        dw[c] += g * p[c]
-    return g * top[l]
+def _scatter(n, who, slope, top, arg, n_sub, P, W, dP, dW, hit):
+    """Carry slopes of label scores to their key instances and sub-concepts; return the sum of slope * score.
+
+    One call per bag, with its loops in place: a call per label costs several times what it computes.
+    """
+    total = 0.0
+    for e in range(n):
+        g, l = slope[e], who[e]
+        i, k = arg[l] // n_sub, arg[l] % n_sub
+        total += g * top[l]
+        hit[i] = True
+        p, dp, w, dw = P[i], dP[i], W[k, l], dW[k, l]
+        for c in range(p.size):
+            dp[c] += g * w[c]
+            dw[c] += g * p[c]
+    return total
 
 
 @njit(cache=True, nogil=True)
-def warp_gradient(S, P, W, bounds, bags, labels, starts, harmonic, dP, dW, used):
+def warp_gradient(S, P, W, bounds, bags, labels, starts, harmonic, dP, dW, hit, used):
     """Eq. (5) with exact ranks: its value, and its gradient for scores with their key instances held.
 
     For every relevant label y and the dummy, all violating labels share the weight H(R) / R, where R counts
-    them. ``dP`` is overwritten, ``dW`` added to; ``used[l, k]`` counts for how many bags with label l its
-    sub-concept k was the best.
+    them. ``dP`` and ``hit`` (instances with a gradient) are overwritten, ``dW`` added to; ``used[l, k]``
+    counts for how many bags with label l its sub-concept k was the best.
     """
     n_sub, n_all = W.shape[:2]
     dummy = n_all - 1
     dP[:] = 0.0
+    hit[:] = False
     top = np.empty(n_all, S.dtype)
-    rival = np.empty(n_all, S.dtype)
     near = np.empty(n_all, S.dtype)
-    coef = np.empty(n_all, S.dtype)
+    slope = np.empty(2 * n_all, S.dtype)
     arg = np.empty(n_all, np.int32)
-    close = np.empty(n_all, np.int64)
+    who = np.empty(2 * n_all, np.int64)
+    relevant_too = np.zeros(n_all, np.bool_)
     zero, one = S.dtype.type(0.0), S.dtype.type(1.0)
     loss = 0.0
     for s in range(bags.size):
         _maxima(S, bounds[s], bounds[s + 1], n_sub, top, arg)
         relevant = labels[starts[bags[s]] : starts[bags[s] + 1]]
-        rival[:] = top
         lowest = top[dummy]
         for y in relevant:
-            rival[y] = -np.inf
+            relevant_too[y] = True
             lowest = min(lowest, top[y])
         # Few irrelevant labels violate anything: only they, side by side, are compared with every y.
+        floor = lowest - one
         n_close = 0
         for l in range(dummy):
-            close[n_close], near[n_close] = l, rival[l]
-            n_close += rival[l] > lowest - one
-        coef[: n_close + 1] = zero
+            who[n_close], near[n_close] = l, top[l]
+            n_close += (top[l] > floor) & (not relevant_too[l])
+        for y in relevant:
+            relevant_too[y] = False
+        who[n_close] = dummy
+        slope[: n_close + 1] = zero
+        n_active = n_close + 1
         for q in range(relevant.size + 1):
             y = dummy if q == relevant.size else relevant[q]
             used[y, arg[y] % n_sub] += 1
@@ -174,19 +198,67 @@ def warp_gradient(S, P, W, bounds, bags, labels, starts, harmonic, dP, dW, used)
                 continue
             weight = harmonic[rank] / S.dtype.type(rank)
             for c in range(n_close):
-                coef[c] += weight if near[c] > floor else zero
+                slope[c] += weight if near[c] > floor else zero
             if with_dummy:
-                coef[n_close] += weight
+                slope[n_close] += weight
             loss += harmonic[rank]  # the margin 1 of each violator, times its weight
             if y == dummy:
-                coef[n_close] -= harmonic[rank]
+                slope[n_close] -= harmonic[rank]
             else:
-                loss += _pass_on(-harmonic[rank], y, top, arg, n_sub, P, W, dP, dW)
-        close[n_close] = dummy
-        for c in range(n_close + 1):
-            if coef[c] != zero:
-                loss += _pass_on(coef[c], close[c], top, arg, n_sub, P, W, dP, dW)
+                who[n_active], slope[n_active] = y, -harmonic[rank]
+                n_active += 1
+        first = 0
+        for e in range(n_active):  # close together, without the labels that violate nothing
+            who[first], slope[first] = who[e], slope[e]
+            first += slope[e] != zero
+        loss += _scatter(first, who, slope, top, arg, n_sub, P, W, dP, dW, hit)
     return loss
+
+
+@njit(cache=True, nogil=True)
+def tile_gradients(P, W, bounds, bags, tile_bags, labels, starts, harmonic, S, dP, dW, hit, used):
+    """`warp_gradient` for all bags of a slice, whose scores are made a tile of bags at a time.
+
+    They never all lie in memory, and are read again while still in the cache. ``dW`` is overwritten.
+    """
+    dW[:] = 0.0
+    columns = W.reshape(-1, W.shape[2]).T
+    loss = 0.0
+    for a in range(0, bags.size, tile_bags):
+        b = min(a + tile_bags, bags.size)
+        lo, hi = bounds[a], bounds[b]
+        tile = S[: hi - lo]
+        np.dot(P[lo:hi], columns, tile)
+        loss += warp_gradient(
+            tile, P[lo:hi], W, bounds[a : b + 1] - lo, bags[a:b], labels, starts, harmonic, dP[lo:hi], dW,
+            hit[lo:hi], used,
+        )  # fmt: skip
+    return loss
+
+
+@njit(cache=True, nogil=True)
+def dense_slice(
+    X, offsets, bags, mean, factor, constant, A, W, tile_bags, labels, starts, harmonic, bounds, Z, P, S, dP,
+    hit, dA, dW, used,
+):  # fmt: skip
+    """Value and gradients of Eq. (5) for a slice of bags with dense instances, in one piece.
+
+    Everything, matrix products included, happens without the interpreter, so threads do not wait for each
+    other. Returns the value and the number of instances that had a gradient; only these enter the last
+    product.
+    """
+    n = gather_dense(X, offsets, bags, mean, factor, constant, Z, bounds)
+    np.dot(Z[:n], A, P[:n])
+    loss = tile_gradients(P[:n], W, bounds, bags, tile_bags, labels, starts, harmonic, S, dP, dW, hit, used)
+    n_hit = 0
+    for i in range(n):
+        if hit[i]:
+            if n_hit < i:
+                Z[n_hit] = Z[i]
+                dP[n_hit] = dP[i]
+            n_hit += 1
+    np.dot(Z[:n_hit].T, dP[:n_hit], dA)
+    return loss, n_hit
 
 
 @njit(cache=True, nogil=True)
@@ -211,9 +283,6 @@ def adam_step(
             m1[c] = decay1 * m1[c] + (one - decay1) * g[c]
             m2[c] = decay2 * m2[c] + (one - decay2) * g[c] * g[c]
             x[c] -= rate * (m1[c] * correction1) / (np.sqrt(m2[c] * correction2) + theta.dtype.type(1e-8))
-        norm2 = theta.dtype.type(0.0)
-        for c in range(x.size):
-            norm2 += x[c] * x[c]
-        norm = np.sqrt(norm2)
+        norm = np.sqrt(reordered_dot(x, x))
         if norm > C:
             x *= C / norm

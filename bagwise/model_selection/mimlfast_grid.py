@@ -15,7 +15,7 @@ from bagwise.bags import Bags
 from bagwise.errors import DataError
 from bagwise.model_selection.multilabel_kfold import MultilabelKFold
 from bagwise.models._mimlfast_forward import Workers, fit_scaling, matching_form
-from bagwise.models._mimlfast_plan import check_parameters, make_plan
+from bagwise.models._mimlfast_plan import Plan, check_parameters, make_plan
 from bagwise.models._mimlfast_train import LabelRows, initial_parameters, scaled_copy, train
 from bagwise.models.mimlfast import MIMLFast
 from bagwise.parallel import run
@@ -27,6 +27,14 @@ PAPER_GRID: dict[str, Sequence[Any]] = {
     "n_sub_concepts": (1, 5, 10, 15),
     "step_size": (1e-4, 5e-4, 1e-3, 5e-3),
     "step_decay": (1e-5, 1e-6),
+}
+
+_CHECKS = (0.1, 0.3)  # shares of the passes after which the worst settings are given up
+_SAME_STEP = 0.01  # steps that differ by less, all the way, count as the same
+_ONLY = {  # settings that only some solvers read
+    "sgd": ("step_size", "step_decay"),
+    "asgd": ("step_size", "step_decay"),
+    "minibatch": ("learning_rate", "batch_size"),
 }
 
 
@@ -41,7 +49,8 @@ class MIMLFastSelection:
     best_loss : float
         That loss.
     table : list of dict
-        One row per setting: its parameters, ``ranking_loss`` and ``n_iter``.
+        One row per setting: its parameters, ``ranking_loss``, ``n_iter`` (the passes that reached it) and
+        ``passes`` (those that were run: fewer for settings that were given up).
     best_estimator : MIMLFast or None
         Fitted with the best setting on all bags.
     """
@@ -59,7 +68,7 @@ def select_mimlfast(
     estimator: Any = None,
     grid: Mapping[str, Sequence[Any]] | None = None,
     cv: int = 3,
-    hopeless: float | None = 1.5,
+    keep: float | None = 1 / 3,
     refit: bool = True,
     n_jobs: int | None = None,
     random_state: Any = 0,
@@ -67,9 +76,10 @@ def select_mimlfast(
 ) -> MIMLFastSelection:
     """Choose the settings of MIMLfast by cross-validated ranking loss.
 
-    Folds, scaled instances and starting points are shared by all settings, and one run of a setting judges
-    every number of passes at once, so passes need no axis of the grid. Settings that fall far behind are
-    given up.
+    Work is shared. Folds, scaled instances and starting points are those of all settings, and one run judges
+    every number of passes at once, so passes need no axis of the grid. Settings that come to the same are run
+    once: those that differ in the cap on norms, if the smaller cap was never met, or in a decay that changes
+    the step by less than a hundredth, or in something that the solver does not read.
 
     Parameters
     ----------
@@ -83,13 +93,13 @@ def select_mimlfast(
         By default that of the paper, 288 settings: `PAPER_GRID`.
     cv : int, default=3
         Folds.
-    hopeless : float, optional
-        A setting whose loss is more than this factor above the best one after a quarter of the passes is
-        given up. None runs all to the end.
+    keep : float, optional
+        Share of the settings that go on after a tenth of the passes, and of these again after three tenths:
+        the best ones so far (successive halving [1]_). None runs all to the end.
     refit : bool, default=True
         Whether to fit the best setting on all bags.
     n_jobs : int, optional
-        Settings run at the same time.
+        Settings run at the same time; they do not change the outcome.
     random_state : int, RandomState instance or None, default=0
         Seed of folds and starting points.
     show_progress : bool, default=True
@@ -98,6 +108,11 @@ def select_mimlfast(
     Returns
     -------
     MIMLFastSelection
+
+    References
+    ----------
+    .. [1] K. Jamieson, A. Talwalkar: Non-stochastic best arm identification and hyperparameter optimization.
+       AISTATS 2016.
 
     Examples
     --------
@@ -113,6 +128,8 @@ def select_mimlfast(
     unknown = sorted(set(grid) - set(base.get_params()))
     if unknown:
         raise ValueError(f"MIMLFast has no parameter {unknown[0]!r}")
+    if keep is not None and not 0 < keep <= 1:
+        raise ValueError(f"keep must be above 0 and at most 1, or None, got {keep!r}")
     bags = X if isinstance(X, Bags) else Bags.from_list(X)
     Y = np.asarray(Y, dtype=np.int8)
     if Y.ndim != 2 or len(Y) != len(bags):
@@ -120,31 +137,57 @@ def select_mimlfast(
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     held_out = [test for _, test in MultilabelKFold(cv, random_state=seed).split(bags, Y)]
     settings = [dict(zip(grid, values)) for values in product(*grid.values())]
-    n_together = max(1, n_jobs or 1)
-    table: list[dict[str, Any]] = []
-    limit = np.inf
     shared: dict[Any, Any] = {}
-    with progress("MIMLfast settings", len(settings), enabled=show_progress) as advance:
-        for start in range(0, len(settings), n_together):
-            some = settings[start : start + n_together]
-            tasks = []
-            for part in some:
-                model = clone(base).set_params(**part)
-                check_parameters(model)
-                plan = make_plan(model, len(bags))
-                key = (plan.solver, model.scaling)
-                if key not in shared:
-                    shared[key] = _prepare(model, plan, bags, held_out)
-                tasks.append((model, plan, shared[key], Y, held_out, seed, limit))
-            for part, (loss, n_iter) in zip(some, run(_judge, tasks, n_jobs=n_jobs)):
-                table.append({**part, "ranking_loss": loss, "n_iter": n_iter})
-                if hopeless is not None:
-                    limit = min(limit, hopeless * loss)
-                advance()
-    best = min(table, key=lambda row: row["ranking_loss"])
+    ways: list[tuple[MIMLFast, Plan, Any]] = []
+    groups: dict[tuple, list[int]] = {}
+    for place, part in enumerate(settings):
+        model = clone(base).set_params(**part)
+        check_parameters(model)
+        plan = make_plan(model, len(bags), bags.X)
+        key = (plan.solver, model.scaling, plan.norm)
+        if key not in shared:
+            shared[key] = _prepare(model, plan, bags, held_out)
+        ways.append((model, plan, shared[key]))
+        groups.setdefault(_what_matters(model, plan, Y), []).append(place)
+
+    table: list[dict[str, Any]] = [dict(part) for part in settings]
+    going = set(range(len(settings)))
+    kept = 1.0 if keep is None else keep
+    shares = (*_CHECKS, 1.0) if kept < 1 else (1.0,)
+    with progress("MIMLfast settings", len(shares) * len(groups), enabled=show_progress) as advance:
+        for share in shares:
+            tasks, places = [], []
+            for group in groups.values():
+                some = [place for place in group if place in going]
+                if some:
+                    some.sort(key=lambda place: ways[place][0].max_norm)
+                    tasks.append(([ways[place] for place in some], Y, held_out, seed, share))
+                    places.append(some)
+            outcomes = run(_judge, tasks, n_jobs=n_jobs)
+            for some, found in zip(places, outcomes):
+                for place, (loss, n_iter, passes) in zip(some, found):
+                    table[place] |= {"ranking_loss": loss, "n_iter": n_iter, "passes": passes}
+            advance(len(groups))
+            if share < 1.0:
+                ranked = sorted(going, key=lambda place: (table[place]["ranking_loss"], place))
+                going = set(ranked[: max(1, round(kept * len(going)))])
+    best = min((table[place] for place in sorted(going)), key=lambda row: row["ranking_loss"])
     params = {name: best[name] for name in grid}
     fitted = clone(base).set_params(**params).fit(bags, Y) if refit else None
     return MIMLFastSelection({**params, "max_iter": best["n_iter"]}, best["ranking_loss"], table, fitted)
+
+
+def _what_matters(model: MIMLFast, plan: Plan, Y: np.ndarray) -> tuple:
+    """What a run depends on, the cap on norms aside; equal for settings that come to the same."""
+    ignored = {name for solver, names in _ONLY.items() for name in names} - set(_ONLY[plan.solver])
+    params = {name: value for name, value in model.get_params().items() if name not in ignored}
+    del params["max_norm"]
+    if "step_decay" in params:
+        # gamma_t = gamma_0 / (1 + eta gamma_0 t): below this limit the step does not fall by a hundredth
+        n_steps = plan.max_iter * (int(np.count_nonzero(Y)) + len(Y))
+        if model.step_decay * model.step_size * n_steps < _SAME_STEP:
+            params["step_decay"] = 0.0
+    return tuple(repr(value) for value in params.values())
 
 
 def _prepare(model, plan, bags, held_out):
@@ -163,8 +206,21 @@ def _prepare(model, plan, bags, held_out):
     return prepared
 
 
-def _judge(model, plan, prepared, Y, held_out, seed, limit):
-    """Mean held-out ranking loss of a setting, and the passes that reach it."""
+def _judge(ways, Y, held_out, seed, share):
+    """Least held-out ranking loss, the passes that reach it and those run, of settings with rising caps."""
+    found: list[tuple[float, int, int]] = []
+    last, capped = None, True
+    for model, plan, prepared in ways:
+        if model.max_norm != last and capped:  # else the last run tells: a wider cap would change nothing
+            passes = max(1, round(share * plan.max_iter))
+            history, n_epochs, capped = _cross_validate(model, plan, prepared, Y, held_out, seed, passes)
+            result, last = (min(history), n_epochs, len(history)), model.max_norm
+        found.append(result)
+    return found
+
+
+def _cross_validate(model, plan, prepared, Y, held_out, seed, passes):
+    """Held-out losses, the best number of passes, and whether a norm ever met the cap."""
     workers = Workers(model.n_jobs)
     rows = LabelRows.from_matrix(Y)
     shape = (Y.shape[1] + 1, model.n_sub_concepts, model.n_components)
@@ -176,5 +232,5 @@ def _judge(model, plan, prepared, Y, held_out, seed, limit):
             state = initial_parameters(np.random.default_rng(seed), bags.n_features, *shape)
             rng = np.random.default_rng(seed + 1)
             trainers.append(model._trainer(plan, forward, rows, ids, state, rng, plan.max_iter))
-        outcome = train(trainers, held_out, Y, plan.max_iter, plan.patience, limit)
-    return min(outcome.history), outcome.n_epochs
+        outcome = train(trainers, held_out, Y, passes, plan.patience)
+    return outcome.history, outcome.n_epochs, any(trainer.n_capped for trainer in trainers)

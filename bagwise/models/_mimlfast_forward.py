@@ -15,12 +15,13 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from bagwise.kernels.mimlfast_batch import bag_maxima, feature_sums, gather_dense, gather_sparse
+from bagwise.kernels.mimlfast_batch import feature_sums, gather_dense, gather_sparse, tile_scores
 
 SPARSE_LIKE = 0.1  # share of non-zero entries below which data are treated as text
 N_SLICES = 8  # fixed, so that results do not depend on the number of threads
 SLICE_BAGS = 64
 _TILE_CELLS = 1 << 19  # scores made at a time by one thread: a tile that stays in its cache
+_TILE_ROWS = 128  # at least: every product rearranges all label vectors first, which few rows do not repay
 _PIECES = 16
 
 
@@ -31,6 +32,17 @@ class Scaling(NamedTuple):
     factor: np.ndarray
     constant: float
     text_like: bool
+
+
+class Buffers(NamedTuple):
+    """Memory of a thread for one slice of bags; what it holds is overwritten, never read, by the next."""
+
+    Z: np.ndarray  # scaled instances
+    P: np.ndarray  # their projections
+    S: np.ndarray  # scores of a tile of them
+    dP: np.ndarray
+    hit: np.ndarray
+    bounds: np.ndarray
 
 
 class Workers:
@@ -54,6 +66,18 @@ class Workers:
         """Hold the threads, and keep the matrix library to one thread per call."""
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(self.n_threads) as self._pool:
             yield self
+
+
+def is_text(X: Any) -> bool:
+    """Whether so few entries are not zero that instances count as text, however they are stored.
+
+    Examples
+    --------
+    >>> is_text(np.eye(20)), is_text(np.eye(5))
+    (True, False)
+    """
+    filled = np.count_nonzero(X.data if sparse.issparse(X) else X)
+    return bool(filled < SPARSE_LIKE * X.shape[0] * X.shape[1])
 
 
 def fit_scaling(X: Any, scaling: str, norm: float, workers: Workers) -> Scaling:
@@ -108,62 +132,56 @@ class Forward:
         sizes = np.diff(offsets)
         rows = int(np.sort(sizes)[-slice_bags:].sum())
         self.n_rows, self.m, self.n_inputs = rows, m, X.shape[1] + 1
-        typical = max(1, int(sizes.mean()) * K * n_all)
-        self.tile_bags = int(np.clip(_TILE_CELLS // typical, 1, slice_bags))
+        tile_rows = max(_TILE_ROWS, _TILE_CELLS // (K * n_all))
+        self.tile_bags = int(np.clip(tile_rows // sizes.mean(), 1, slice_bags))
         self._tile_rows = int(np.sort(sizes)[-self.tile_bags :].sum())
         self.copied: tuple[Any, ...] | None = None  # scaled copy of some bags, shared by trainers
-        self._buffers: list[dict[str, np.ndarray]] = [{} for _ in range(N_SLICES)]
+        self._free: list[Buffers] = []
 
-    def buffer(self, s: int, name: str) -> np.ndarray:
-        """Memory of a slice, made when first needed."""
-        width = {"Z": self.n_inputs, "P": self.m, "dP": self.m, "S": self.K * self.n_all}
-        if name not in self._buffers[s]:
-            rows = self._tile_rows if name == "S" else self.n_rows
-            shape = (self.slice_bags + 1,) if name == "bounds" else (rows, width[name])
-            dtype = np.int64 if name == "bounds" else np.float32
-            self._buffers[s][name] = np.zeros(shape, dtype)
-        return self._buffers[s][name]
+    @contextmanager
+    def buffers(self) -> Iterator[Buffers]:
+        """Memory for one slice, lent: as many sets are ever made as threads work at the same time."""
+        try:
+            lent = self._free.pop()
+        except IndexError:
+            rows, dense = self.n_rows, not self.scaling.text_like
+            lent = Buffers(
+                Z=np.empty((rows if dense else 0, self.n_inputs), np.float32),
+                P=np.empty((rows, self.m), np.float32),
+                S=np.empty((self._tile_rows, self.K * self.n_all), np.float32),
+                dP=np.empty((rows, self.m), np.float32),
+                hit=np.empty(rows, np.bool_),
+                bounds=np.zeros(self.slice_bags + 1, np.int64),
+            )
+        try:
+            yield lent
+        finally:
+            self._free.append(lent)
 
     def csr(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The three arrays of sparse instances."""
         return self.X.data, self.X.indices, self.X.indptr
 
-    def project(self, s: int, ids: np.ndarray, A: np.ndarray) -> np.ndarray:
-        """P = Z A for the bags of slice ``s``; leaves Z and the bounds of the bags in its buffers."""
+    def project(self, ids: np.ndarray, A: np.ndarray, memory: Buffers) -> np.ndarray:
+        """P = Z A for some bags; leaves Z and the bounds of the bags in the buffers."""
         mean, factor, constant, text_like = self.scaling
-        P, bounds = self.buffer(s, "P"), self.buffer(s, "bounds")
+        P, bounds, c = memory.P, memory.bounds, np.float32(constant)
         if text_like:
-            n = gather_sparse(*self.csr(), self.offsets, ids, factor, np.float32(constant), A, P, bounds)
-            return P[:n]
-        Z = self.buffer(s, "Z")
-        n = gather_dense(self.X, self.offsets, ids, mean, factor, np.float32(constant), Z, bounds)
-        return np.matmul(Z[:n], A, out=P[:n])
-
-    def tiles(self, s: int, n_bags: int) -> Iterator[tuple[int, int, int, int, np.ndarray]]:
-        """Runs of bags of slice ``s`` (first, last + 1), their rows (likewise), their bounds from 0."""
-        bounds = self.buffer(s, "bounds")
-        for a in range(0, n_bags, self.tile_bags):
-            b = min(a + self.tile_bags, n_bags)
-            yield a, b, bounds[a], bounds[b], bounds[a : b + 1] - bounds[a]
-
-    def all_scores(self, s: int, P: np.ndarray, W: np.ndarray) -> np.ndarray:
-        """Scores of every instance, sub-concept and label; ``W`` is (K, L + 1, m)."""
-        return np.matmul(P, W.reshape(-1, self.m).T, out=self.buffer(s, "S")[: len(P)])
+            return P[: gather_sparse(*self.csr(), self.offsets, ids, factor, c, A, P, bounds)]
+        n = gather_dense(self.X, self.offsets, ids, mean, factor, c, memory.Z, bounds)
+        return np.matmul(memory.Z[:n], A, out=P[:n])
 
     def scores(self, ids: np.ndarray, A: np.ndarray, W: np.ndarray) -> np.ndarray:
         """Scores of all labels and the dummy for some bags; ``W`` is (K, L + 1, m)."""
         out = np.empty((len(ids), self.n_all), np.float32)
-        starts = range(0, len(ids), self.slice_bags)
 
-        def work(s: int) -> None:
-            for start in starts[s::N_SLICES]:
-                part = ids[start : start + self.slice_bags]
-                P = self.project(s, part, A)
-                for a, b, lo, hi, edges in self.tiles(s, len(part)):
-                    S = self.all_scores(s, P[lo:hi], W)
-                    bag_maxima(S, edges, b - a, self.K, out[start + a : start + b])
+        def work(start: int) -> None:
+            part = ids[start : start + self.slice_bags]
+            with self.buffers() as memory:
+                P = self.project(part, A, memory)
+                tile_scores(P, W, memory.bounds, self.tile_bags, memory.S, out[start : start + len(part)])
 
-        self.workers.map(work, range(min(N_SLICES, len(starts))))
+        self.workers.map(work, range(0, len(ids), self.slice_bags))
         return out
 
 

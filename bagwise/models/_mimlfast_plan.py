@@ -6,9 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bagwise.models._mimlfast_forward import is_text
+
 SOLVERS = ("auto", "minibatch", "asgd", "sgd")
 RULES = {"calibrated": None, "text": 0.0, "line17": -1.0, "code": 1.0}
 SMALL = 3000  # bags up to which averaged SGD is at least as good as mini-batches, and fast enough
+SMALL_TEXT = 20_000  # the same for text, where rare words mislead mini-batches and sparse steps are cheap
 MOST_HELD_OUT = 2000
 
 
@@ -25,11 +28,12 @@ class Plan(NamedTuple):
     refit: bool
 
 
-def make_plan(model: Any, n_bags: int) -> Plan:
-    """Fill in "auto" for a number of bags."""
+def make_plan(model: Any, n_bags: int, X: Any = None) -> Plan:
+    """Fill in "auto" for a number of bags and, if known, their instances."""
     solver = model.solver
     if solver == "auto":
-        solver = "asgd" if n_bags <= SMALL else "minibatch"
+        few = n_bags <= SMALL or (X is not None and n_bags <= SMALL_TEXT and is_text(X))
+        solver = "asgd" if few else "minibatch"
     by_batch = solver == "minibatch"
     usual = int(np.clip(2 ** (n_bags // 60).bit_length(), 16, 512))
     batch = usual if model.batch_size == "auto" else model.batch_size

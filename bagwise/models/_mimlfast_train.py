@@ -9,9 +9,14 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import instance_rows
-from bagwise.kernels.mimlfast_batch import adam_step, gather_dense, sparse_gradient, warp_gradient
-from bagwise.kernels.mimlfast_sgd import sgd_steps
-from bagwise.metrics import ranking_loss
+from bagwise.kernels.mimlfast_batch import (
+    adam_step,
+    dense_slice,
+    gather_dense,
+    sparse_gradient,
+    tile_gradients,
+)
+from bagwise.kernels.mimlfast_sgd import ranking_sum, sgd_steps
 from bagwise.models._mimlfast_forward import N_SLICES, Forward
 
 _BETA1, _BETA2 = 0.9, 0.99
@@ -75,6 +80,7 @@ class SGDTrainer:
         self.forward, self.state, self.average = forward, state, average
         self.C, self.gamma0, self.eta = C, gamma0, eta
         self.seed = rng.integers(0, 2**63, 1, dtype=np.uint64)
+        self.n_capped = 0  # how often a vector was over the cap
         self._take_bags(ids)
         counts = np.diff(rows.starts)[ids]
         where, self.starts = instance_rows(rows.starts, ids)
@@ -94,12 +100,13 @@ class SGDTrainer:
         state = self.state
         sums = (state["sum_A"], state["sum_W"]) if self.average else (np.zeros((1, 1)), np.zeros((1, 1, 1)))
         self.used = np.zeros(state["W"].shape[:2], np.int64)
-        n_sum = sgd_steps(
+        n_sum, n_capped = sgd_steps(
             *self.Z, self.offsets, self.labels, self.starts, state["A"], state["W"], self.C, self.gamma0,
             self.eta, state["t"], self.n_steps, self.seed, *sums, _AVERAGE_EVERY if self.average else 0,
             self.used,
         )  # fmt: skip
         state["t"] += self.n_steps
+        self.n_capped += n_capped
         if self.average:
             state["n_sum"] += n_sum
 
@@ -139,14 +146,17 @@ class BatchTrainer:
             state["moments"] = [np.zeros(shape, np.float32) for shape in shapes]
             state["updates"] = 0
         self.losses: list[float] = []
+        self.n_capped = 1  # not counted: norms may have met the cap
 
     def epoch(self) -> None:
         """One pass over the bags in random order."""
         order = self.rng.permutation(self.ids)
         n, k = len(order), self.n_batches
         self._used = np.zeros((N_SLICES, self.forward.n_all, self.forward.K), np.int64)
+        self._n_hit = np.zeros(N_SLICES, np.int64)
         loss = sum(self._batch(order[j * n // k : (j + 1) * n // k]) for j in range(k))
         self.used = self._used.sum(axis=0)
+        self.n_active = int(self._n_hit.sum())  # instances that had a gradient in this pass
         self.losses.append(loss / n)
         self.state["t"] += n
 
@@ -158,24 +168,26 @@ class BatchTrainer:
         return loss
 
     def _slice(self, task: tuple[int, np.ndarray]) -> float:
-        """Gradients of one slice; scores are made tile by tile, so that they stay in the cache."""
+        """Gradients of one slice."""
         s, ids = task
-        forward, W = self.forward, self.W
-        dA, dW, dP = self.dA[s], self.dW[s].reshape(W.shape), forward.buffer(s, "dP")
-        P = forward.project(s, ids, self.state["A"])
-        dW[:] = 0.0
-        loss = 0.0
-        for a, b, lo, hi, edges in forward.tiles(s, len(ids)):
-            S = forward.all_scores(s, P[lo:hi], W)
-            loss += warp_gradient(
-                S, P[lo:hi], W, edges, ids[a:b], *self.rows, self.harmonic, dP[lo:hi], dW, self._used[s]
-            )
-        _, factor, constant, text_like = forward.scaling
-        if text_like:
-            dA[:] = 0.0
-            sparse_gradient(*forward.csr(), forward.offsets, ids, factor, np.float32(constant), dP, dA)
-        else:
-            np.matmul(forward.buffer(s, "Z")[: len(P)].T, dP[: len(P)], out=dA)
+        forward, W, A = self.forward, self.W, self.state["A"]
+        dA, dW, used = self.dA[s], self.dW[s].reshape(W.shape), self._used[s]
+        mean, factor, constant, text_like = forward.scaling
+        c, how = np.float32(constant), (W, forward.tile_bags, *self.rows, self.harmonic)
+        with forward.buffers() as lent:
+            Z, P, S, dP, hit, bounds = lent
+            if not text_like:
+                loss, n_hit = dense_slice(
+                    forward.X, forward.offsets, ids, mean, factor, c, A, *how, bounds, Z, P, S, dP, hit, dA,
+                    dW, used,
+                )  # fmt: skip
+            else:
+                P = forward.project(ids, A, lent)
+                loss = tile_gradients(P, W, bounds, ids, *how[1:], S, dP, dW, hit, used)
+                n_hit = int(np.count_nonzero(hit[: len(P)]))
+                dA[:] = 0.0
+                sparse_gradient(*forward.csr(), forward.offsets, ids, factor, c, dP, dA)
+        self._n_hit[s] += n_hit
         return loss
 
     def _update(self, weight: np.float32, k: int) -> None:
@@ -192,12 +204,14 @@ class BatchTrainer:
         A1, A2, W1, W2 = state["moments"]
         W = self.W.reshape(-1, self.W.shape[2])
 
+        n = self.forward.workers.n_threads
+
         def work(piece: int) -> None:  # rows are independent, so pieces change nothing but the time
             for theta, slices, first, second in ((state["A"], self.dA, A1, A2), (W, self.dW, W1, W2)):
-                rows = len(theta) * piece // k, len(theta) * (piece + 1) // k
+                rows = len(theta) * piece // n, len(theta) * (piece + 1) // n
                 adam_step(theta, slices[:k], first, second, *rows, *numbers, weight, self.C)
 
-        self.forward.workers.map(work, range(k))
+        self.forward.workers.map(work, range(n))
 
     def parameters(self) -> tuple[np.ndarray, np.ndarray]:
         """Copies of A (d + 1, m) and W (L + 1, K, m)."""
@@ -221,11 +235,8 @@ class Outcome(NamedTuple):
 
 
 def train(trainers: Sequence[Any], held_out: Sequence[np.ndarray], Y: np.ndarray, max_iter: int,
-          patience: int, hopeless: float = np.inf) -> Outcome:  # fmt: skip
-    """Run trainers side by side until the mean ranking loss on their held-out bags no longer falls.
-
-    After a quarter of the passes, training is given up if the best loss is still above ``hopeless``.
-    """
+          patience: int) -> Outcome:  # fmt: skip
+    """Run trainers side by side until the mean ranking loss on their held-out bags no longer falls."""
     history: list[float] = []
     best, best_loss = None, np.inf
     for epoch in range(1, max_iter + 1):
@@ -245,17 +256,15 @@ def train(trainers: Sequence[Any], held_out: Sequence[np.ndarray], Y: np.ndarray
             )
         elif epoch - best.n_epochs >= patience:
             break
-        if 4 * epoch >= max_iter and best_loss > hopeless:
-            break
     assert best is not None
     return best
 
 
 def held_out_loss(Y: np.ndarray, margins: np.ndarray) -> float:
     """Ranking loss; where no bag has both kinds of labels, the error of the best offset instead."""
-    loss = ranking_loss(Y, margins)
-    if np.isfinite(loss):
-        return loss
+    total, n_proper = ranking_sum(Y, margins)
+    if n_proper:
+        return total / n_proper
     return float(np.mean((margins > best_offset(margins, Y)) != (Y > 0)))
 
 
@@ -267,18 +276,21 @@ def best_offset(margins: np.ndarray, Y: np.ndarray) -> float:
     >>> best_offset(np.array([[3.0, 1.0], [2.0, -1.0]]), np.array([[1, 0], [1, 0]]))
     1.5
     """
-    values = margins.ravel().astype(np.float64)
+    values = margins.ravel()
     order = np.argsort(values, kind="stable")
     values, truth = values[order], Y.ravel()[order] > 0
-    # errors[k]: the k smallest are refused, the rest predicted
-    errors = np.concatenate([[0], np.cumsum(np.where(truth, 1, -1))]) + np.count_nonzero(~truth)
-    cuts = np.concatenate(
-        [[values[0] - 1.0], (values[1:] + values[:-1]) / 2.0, [values[-1] + 1e-3 * (1.0 + abs(values[-1]))]]
-    )
-    free = np.concatenate([[True], values[1:] > values[:-1], [True]])  # no cut through equal scores
-    cuts, errors = cuts[free], errors[free]
     zero = int(np.count_nonzero((values > 0) != truth))
+    # errors[k]: the k smallest are refused, the rest predicted
+    errors = np.empty(len(values) + 1, np.int32)
+    errors[0] = np.count_nonzero(~truth)
+    np.cumsum(np.where(truth, np.int8(1), np.int8(-1)), dtype=np.int32, out=errors[1:])
+    errors[1:] += errors[0]
+    errors[1:-1][values[1:] == values[:-1]] = len(values) + 1  # no cut through equal scores
     if zero <= errors.min():
         return 0.0
-    best = cuts[errors == errors.min()]
-    return float(best[np.abs(best).argmin()])
+    best = []
+    for k in np.flatnonzero(errors == errors.min()).tolist():
+        below, above = float(values[max(k - 1, 0)]), float(values[min(k, len(values) - 1)])
+        outermost = {0: above - 1.0, len(values): below + 1e-3 * (1.0 + abs(below))}
+        best.append(outermost.get(k, (below + above) / 2.0))
+    return min(best, key=abs)

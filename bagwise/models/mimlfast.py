@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
-from bagwise.base import MIMLClassifier, Traits
+from bagwise.base import MIMLClassifier, Traits, best_rows
 from bagwise.errors import DataError
 from bagwise.kernels.segment import segment_argmax, segment_max
 from bagwise.models._mimlfast_forward import (
@@ -46,8 +47,8 @@ class MIMLFast(MIMLClassifier):
         Cap C on the norm of each label vector and of each column of the shared space.
     solver : {"auto", "minibatch", "asgd", "sgd"}, default="auto"
         "sgd" is the algorithm of [1]_ to the letter, "asgd" answers with the average of its iterates,
-        "minibatch" uses exact ranks, matrix products and Adam. "auto" takes "asgd" up to 3,000 bags and
-        "minibatch" above.
+        "minibatch" uses exact ranks, matrix products and Adam. "auto" takes "asgd" up to 3,000 bags (20,000
+        of text-like data, see ``scaling``) and "minibatch" above.
     step_size : float, default=0.005
         Initial step gamma_0 of "sgd" and "asgd".
     step_decay : float, default=1e-5
@@ -191,7 +192,7 @@ class MIMLFast(MIMLClassifier):
 
     def _fit(self, bags, Y):
         check_parameters(self)
-        plan = make_plan(self, len(bags))
+        plan = make_plan(self, len(bags), bags.X)
         workers = Workers(self.n_jobs)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
         with workers.running():
@@ -378,6 +379,35 @@ class MIMLFast(MIMLClassifier):
             result.append(F[:, :-1] - dummy[part.index][:, None] - self.offset_)
         return np.concatenate(result)
 
+    def key_instances(self, X, k=1, *, rule="score"):
+        """Find the instances that speak most for each label.
+
+        Parameters
+        ----------
+        X : Bags, list of 2-D arrays, or table
+            The bags.
+        k : int, default=1
+            Instances per bag and label.
+        rule : {"score", "contrast"}, default="score"
+            What an instance x is judged by: "score" is f_l(x), as in the paper; "contrast" is f_l(x) less the
+            largest score of any other label, a better guide where an instance carries one label only.
+
+        Returns
+        -------
+        ndarray of shape (n_bags, n_labels, k)
+            Row numbers of ``bags.X``, best first; -1 where a bag has fewer than ``k`` instances. Among equal
+            scores the earlier row wins.
+        """
+        if rule == "score":
+            return super().key_instances(X, k)
+        if rule != "contrast":
+            raise ValueError(f"rule must be score or contrast, got {rule!r}")
+        if k < 1:
+            raise ValueError(f"k must be at least 1, got {k}")
+        check_is_fitted(self)
+        bags = self._as_bags(X, reset=False)
+        return best_rows(contrast(self._instance_scores(bags)), bags.offsets, k)
+
     def predict(self, X):
         """Predict the label set (or class) of every bag; see ``threshold_rule``."""
         predicted = super().predict(X)
@@ -410,6 +440,24 @@ class MIMLFast(MIMLClassifier):
             where.append(rows + start)
             start += part.n_instances
         return np.concatenate(which), np.concatenate(where)
+
+
+def contrast(F):
+    """Scores of instances (n, L), each less the largest of the instance's other labels.
+
+    Examples
+    --------
+    >>> contrast(np.array([[3.0, 1.0, 2.0]]))
+    array([[ 1., -2., -1.]])
+    """
+    if F.shape[1] == 1:
+        return F
+    rows, best = np.arange(len(F)), F.argmax(axis=1)
+    rival = np.repeat(F[rows, best][:, None], F.shape[1], axis=1)
+    others = F.copy()
+    others[rows, best] = -np.inf
+    rival[rows, best] = others.max(axis=1)
+    return F - rival
 
 
 def _shape(forward):

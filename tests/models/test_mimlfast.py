@@ -2,18 +2,20 @@
 
 import numpy as np
 import pytest
+from joblib import parallel_config
 from scipy import sparse
 
 from bagwise import Bags
 from bagwise.datasets.msra_like import make_msra_like
 from bagwise.datasets.synthetic import make_miml, make_sub_concepts
 from bagwise.errors import DataError
-from bagwise.kernels.mimlfast_batch import adam_step, warp_gradient
-from bagwise.kernels.mimlfast_sgd import sgd_steps, triplet_step
+from bagwise.kernels.mimlfast_batch import adam_step, dense_slice, tile_scores, warp_gradient
+from bagwise.kernels.mimlfast_sgd import ranking_sum, sgd_steps, triplet_step
 from bagwise.metrics import hamming_loss, ranking_loss
 from bagwise.model_selection.mimlfast_grid import PAPER_GRID, select_mimlfast
+from bagwise.models._mimlfast_forward import Forward, Scaling, Workers
 from bagwise.models._mimlfast_train import LabelRows, best_offset
-from bagwise.models.mimlfast import MIMLFast
+from bagwise.models.mimlfast import MIMLFast, contrast
 
 MASK = (1 << 64) - 1
 
@@ -117,11 +119,12 @@ def test_algorithm_1_equals_numpy_draw_by_draw(is_sparse):
     sums = np.zeros_like(A), np.zeros_like(V)
     used = np.zeros((5, 3), np.int64)
     rows = LabelRows.from_matrix(Y)
-    n = sgd_steps(
+    n, n_capped = sgd_steps(
         *instances(bags.X, is_sparse), bags.offsets, rows.labels, rows.starts, A, V, 2.5, 0.02, 0.5, 0, 300,
         np.array([17], np.uint64), *sums, 10, used,
     )  # fmt: skip
     assert n == 30
+    assert n_capped > 0
     assert used.sum() <= 300
     for got, want in zip((A.T, V, sums[0].T, sums[1]), expected):
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-10)
@@ -147,8 +150,10 @@ def test_minibatch_gradient_is_that_of_equation_5():
     P, W = rng.standard_normal((9, 5)), 0.4 * rng.standard_normal((2, 4, 5))
     harmonic = np.array([0, 1, 1.5, 1.5 + 1 / 3, 1.5 + 1 / 3 + 0.25])
     dP, dW, used = np.full_like(P, 7.0), np.zeros_like(W), np.zeros((4, 2), np.int64)
+    hit = np.ones(9, np.bool_)
     S = P @ W.reshape(-1, 5).T
-    loss = warp_gradient(S, P, W, edges, np.arange(4), *LabelRows.from_matrix(Y), harmonic, dP, dW, used)
+    loss = warp_gradient(S, P, W, edges, np.arange(4), *LabelRows.from_matrix(Y), harmonic, dP, dW, hit, used)
+    np.testing.assert_array_equal(hit, (dP != 0).any(axis=1))
     np.testing.assert_allclose(loss, numpy_psi(P, W, edges, Y), rtol=1e-12)
     assert used.sum(axis=1).tolist() == [2, 2, 2, 4]
     for value, gradient in ((P, dP), (W, dW)):
@@ -160,6 +165,72 @@ def test_minibatch_gradient_is_that_of_equation_5():
             below = numpy_psi(P, W, edges, Y)
             value[index] = old
             assert gradient[index] == pytest.approx((above - below) / (2 * h), abs=1e-6)
+
+
+@pytest.mark.parametrize("tile_bags", [1, 3, 9])
+def test_a_slice_in_one_piece(tile_bags):
+    """Gradients for the shared space by finite differences; instances without a gradient are left out."""
+    rng = np.random.default_rng(2)
+    sizes = rng.integers(1, 6, 9)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    X, Y = rng.standard_normal((offsets[-1], 4)), (rng.random((9, 3)) < 0.4).astype(np.int8)
+    bags = np.array([7, 0, 3, 4, 8])
+    mean, factor, constant = rng.standard_normal(4), rng.random(4), 0.7
+    rows = np.concatenate([np.arange(offsets[b], offsets[b + 1]) for b in bags])
+    Z = np.column_stack([(X[rows] - mean) * factor, np.full(len(rows), constant)])
+    edges = np.concatenate([[0], np.cumsum(sizes[bags])])
+    A, W = rng.standard_normal((5, 6)), 0.5 * rng.standard_normal((2, 4, 6))
+    n, harmonic = len(rows) + 2, np.concatenate([[0], np.cumsum(1 / np.arange(1, 5))])
+    dA, dW, used = np.full_like(A, 7.0), np.full_like(W, 7.0), np.zeros((4, 2), np.int64)
+    loss, n_active = dense_slice(
+        X, offsets, bags, mean, factor, constant, A, W, tile_bags, *LabelRows.from_matrix(Y), harmonic,
+        np.zeros(len(bags) + 1, np.int64), np.empty((n, 5)), np.empty((n, 6)), np.empty((n, 8)),
+        np.empty((n, 6)), np.empty(n, np.bool_), dA, dW, used,
+    )  # fmt: skip
+    assert 0 < n_active < len(rows)
+    assert loss == pytest.approx(numpy_psi(Z @ A, W, edges, Y[bags]), rel=1e-12)
+    assert used.sum() == Y[bags].sum() + len(bags)
+    for value, gradient in ((A, dA), (W, dW)):
+        for index in np.ndindex(value.shape):
+            old, h = value[index], 1e-6
+            value[index] = old + h
+            above = numpy_psi(Z @ A, W, edges, Y[bags])
+            value[index] = old - h
+            below = numpy_psi(Z @ A, W, edges, Y[bags])
+            value[index] = old
+            assert gradient[index] == pytest.approx((above - below) / (2 * h), abs=1e-5)
+
+
+@pytest.mark.parametrize("tile_bags", [1, 2, 4])
+def test_scores_tile_by_tile(tile_bags):
+    rng = np.random.default_rng(0)
+    edges = np.array([0, 2, 3, 7, 9])
+    P, W = rng.standard_normal((9, 5)), rng.standard_normal((2, 4, 5))
+    out = np.empty((4, 4))
+    tile_scores(P, W, edges, tile_bags, np.empty((9, 8)), out)
+    every = np.einsum("im,klm->ikl", P, W)
+    expected = [every[a:b].max(axis=(0, 1)) for a, b in zip(edges, edges[1:])]
+    np.testing.assert_allclose(out, expected, rtol=1e-12)
+
+
+def test_ranking_loss_of_held_out_bags():
+    rng = np.random.default_rng(0)
+    Y, S = rng.integers(0, 2, (60, 4)).astype(np.int8), rng.integers(0, 5, (60, 4)).astype(float)
+    Y[0], Y[1] = 0, 1
+    total, n_proper = ranking_sum(Y, S)
+    assert n_proper == np.count_nonzero((Y.sum(axis=1) > 0) & (Y.sum(axis=1) < 4))
+    assert total / n_proper == pytest.approx(ranking_loss(Y, S), rel=1e-12)
+
+
+def test_memory_is_lent_to_as_many_as_work_at_once():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 3)).astype(np.float32)
+    one = np.ones(3, np.float32)
+    with Workers(2).running() as workers:
+        forward = Forward(X, np.arange(41), Scaling(0 * one, one, 1.0, False), 3, 2, 4, workers, slice_bags=4)
+        A, W = rng.standard_normal((4, 4)), rng.standard_normal((2, 3, 4))
+        forward.scores(np.arange(40), A.astype(np.float32), W.astype(np.float32))
+    assert 1 <= len(forward._free) <= 2
 
 
 def test_adam_step_equals_numpy():
@@ -261,6 +332,17 @@ def test_dense_data_given_as_sparse(solver, data):
     )
 
 
+@pytest.mark.parametrize(("n_bags", "share", "expected"), [(400, 1.0, "asgd"), (3100, 1.0, "minibatch"),
+                                                           (3100, 0.05, "asgd")])  # fmt: skip
+def test_auto_goes_by_size_and_kind_of_data(n_bags, share, expected):
+    rng = np.random.default_rng(0)
+    X = rng.random((n_bags, 20)) * (rng.random((n_bags, 20)) < share)
+    Y = (X[:, :2] > 0.5).astype(int)
+    for form in (X, sparse.csr_array(X)):
+        model = MIMLFast(2, 1, max_iter=1, random_state=0).fit(Bags(form, np.arange(n_bags + 1)), Y)
+        assert model.solver_ == expected
+
+
 def test_same_for_any_number_of_threads():
     data = make_msra_like(n_bags=400, n_labels=12, n_features=20, n_latent=10)
     models = [
@@ -349,6 +431,23 @@ def test_sub_concepts_and_key_instances():
     assert model.sub_concept_counts_.shape == (4, 3)
 
 
+def test_key_instances_by_contrast(data):
+    model = MIMLFast(max_iter=5, **SMALL).fit(data.bags, data.Y)
+    F = model.instance_scores(data.bags)
+    found = model.key_instances(data.bags, k=2, rule="contrast")
+    for b in range(0, 150, 7):
+        rows = np.arange(data.bags.offsets[b], data.bags.offsets[b + 1])
+        for l in range(5):
+            margin = [F[i, l] - max(F[i, j] for j in range(5) if j != l) for i in rows]
+            expected = [*rows[np.argsort(-np.array(margin), kind="stable")][:2], -1][:2]
+            assert found[b, l].tolist() == expected
+    assert (contrast(F[:, :1]) == F[:, :1]).all()
+    with pytest.raises(ValueError, match="rule"):
+        model.key_instances(data.bags, rule="loudest")
+    with pytest.raises(ValueError, match="k must"):
+        model.key_instances(data.bags, k=0, rule="contrast")
+
+
 @pytest.mark.parametrize("solver", ["minibatch", "asgd", "sgd"])
 def test_partial_fit_learns_from_pieces(solver, data):
     model = MIMLFast(solver=solver, **SMALL)
@@ -418,6 +517,43 @@ def test_grid_search(data):
     assert choice.best_estimator.n_components == choice.best_params["n_components"]
     with pytest.raises(ValueError, match="gamma"):
         select_mimlfast(data.bags, data.Y, grid={"gamma": [1]})
+    with pytest.raises(ValueError, match="keep"):
+        select_mimlfast(data.bags, data.Y, keep=0.0)
+
+
+def test_shared_work_changes_nothing(data):
+    """Each setting on its own, in a grid of one, must give what it gives among the others."""
+    bags, Y = data.bags[:60], data.Y[:60]
+    estimator = MIMLFast(n_components=6, n_sub_concepts=1, solver="asgd", max_iter=4, random_state=0)
+    grid = {"max_norm": [20.0, 0.5, 10.0], "step_size": [1e-3, 2e-2], "learning_rate": [0.1, 0.2]}
+    settings = {"estimator": estimator, "refit": False, "show_progress": False}
+    table = select_mimlfast(bags, Y, grid=grid, keep=None, **settings).table
+    assert len(table) == 12
+    for row in table:
+        alone = {name: [row[name]] for name in grid}
+        assert select_mimlfast(bags, Y, grid=alone, keep=None, **settings).table == [row]
+    decays = select_mimlfast(bags, Y, grid={"step_decay": [1e-5, 1e-6, 10.0]}, keep=None, **settings).table
+    losses = [row["ranking_loss"] for row in decays]
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_bad_settings_are_given_up(data):
+    bags, Y = data.bags[:60], data.Y[:60]
+    estimator = MIMLFast(n_components=6, n_sub_concepts=1, max_iter=10, n_iter_no_change=10, random_state=0)
+    grid = {"solver": ["asgd"], "step_size": [1e-7, 1e-3, 5e-3, 2e-2, 1e-6, 1e-5]}
+    some, full = (
+        select_mimlfast(bags, Y, estimator=estimator, grid=grid, keep=keep, show_progress=False)
+        for keep in (0.5, None)
+    )
+    assert sorted(row["passes"] for row in some.table) == [1, 1, 1, 3, 10, 10]
+    assert all(row["passes"] == 10 for row in full.table)
+    for a, b in zip(some.table, full.table):
+        if a["passes"] == 10:
+            assert a == b
+    assert some.best_params == full.best_params
+    with parallel_config("threading"):
+        again = select_mimlfast(bags, Y, estimator=estimator, grid=grid, keep=0.5, n_jobs=2)
+    assert again.table == some.table
 
 
 def test_generator_keeps_its_promises():
