@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ def make_mimlmix_like(
     *,
     correlation: float = 0.95,
     missing: float = 0.0,
+    noise: Mapping[str, float] | None = None,
     random_state: Any = 0,
 ) -> Dataset:
     """Bags drawn from the model of MIMLmix: topics give labels, labels give the instances of every view.
@@ -66,6 +68,9 @@ def make_mimlmix_like(
         popularity is all that label sets can teach.
     missing : float, default=0.0
         Share of bags that lack one of their two views, either with equal chance; a bag never lacks both.
+    noise : dict of view to float, optional
+        Share of a count view's words that come from a distribution that all labels share, for views that are
+        to be easier or harder than by default.
     random_state : int, Generator or None, default=0
         Seed.
 
@@ -84,14 +89,15 @@ def make_mimlmix_like(
     """
     if size not in _SIZES:
         raise ValueError(f"size must be one of {', '.join(_SIZES)}, got {size!r}")
-    check_share(correlation=correlation, missing=missing)
-    default, n_labels, n_groups, cardinality, views = _SIZES[size]
+    check_share(
+        correlation=correlation, missing=missing, **{f"noise of {v}": x for v, x in (noise or {}).items()}
+    )
+    default, _, _, cardinality, _ = _SIZES[size]
     n_bags = default if n_bags is None else n_bags
     rng = generator(random_state)
     # Labels, words and clusters come before anything whose number depends on n_bags: two calls with the same
     # seed and other numbers of bags describe the same world.
-    preference = _group_preferences(rng, n_labels, n_groups)
-    worlds = [_draw_world(rng, view, n_labels) for view in views]
+    views, preference, worlds = _draw_worlds(rng, size, noise or {})
     Y = _draw_labels(rng, n_bags, preference, cardinality, correlation)
     absent = np.full(n_bags, -1)
     if len(views) > 1:
@@ -115,6 +121,20 @@ def make_mimlmix_like(
         description="Generated from topics over labels and labels over instances, at a published size.",
         licence="none needed: generated numbers",
     )
+
+
+def _draw_worlds(
+    rng: np.random.Generator, size: str, noise: Mapping[str, float]
+) -> tuple[list[_View], np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
+    """Views, label preferences of the groups and what labels look like in every view."""
+    _, n_labels, n_groups, _, known = _SIZES[size]
+    counts = [view.name for view in known if view.words]
+    for name in noise:
+        if name not in counts:
+            raise ValueError(f"noise names {name!r}; the count views of {size!r} are {counts}")
+    views = [replace(view, noise=noise.get(view.name, view.noise)) for view in known]
+    preference = _group_preferences(rng, n_labels, n_groups)
+    return views, preference, [_draw_world(rng, view, n_labels) for view in views]
 
 
 def _group_preferences(rng: np.random.Generator, n_labels: int, n_groups: int) -> np.ndarray:

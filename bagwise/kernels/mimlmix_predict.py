@@ -7,10 +7,11 @@ import math
 import numpy as np
 from numba import njit, prange
 
-from bagwise.kernels.mimlmix import digamma, dot, gaussian_log_density, row_posterior
+from bagwise.kernels.mimlmix import digamma, dot, exp_digamma, gaussian_log_density, row_posterior
 from bagwise.kernels.mimlmix_topics import fold_in
 
 _TINY = 1e-290
+_SMALL = 1e-100
 # Labels with a smaller share of a bag's mass are set aside until the last sweep, which sees all again.
 _NEGLIGIBLE = 1e-5
 # Labels with fewer expected tokens are not handed to the topics.
@@ -27,14 +28,16 @@ def rows_of_counts(
     that depends on the label alone, and a sparse one.
     """
     L = totals.size
+    share = 1.0 / (totals + kappa)
+    lengths = np.log(totals + kappa)
     for r in prange(place.size):
         row = P[place[r]]
         if tokens:
             i = indices[indptr[r]]
             for y in range(L):
-                row[y] = prior[i] / (totals[y] + kappa)
+                row[y] = prior[i] * share[y]
             for j in range(s_indptr[i], s_indptr[i + 1]):
-                row[s_indices[j]] += s_data[j] / (totals[s_indices[j]] + kappa)
+                row[s_indices[j]] += s_data[j] * share[s_indices[j]]
             if logs:
                 for y in range(L):
                     row[y] = math.log(row[y])
@@ -43,7 +46,7 @@ def rows_of_counts(
         for t in range(indptr[r], indptr[r + 1]):
             length += data[t]
         for y in range(L):
-            row[y] = -length * math.log(totals[y] + kappa)
+            row[y] = -length * lengths[y]
         for t in range(indptr[r], indptr[r + 1]):
             i = indices[t]
             for j in range(s_indptr[i], s_indptr[i + 1]):
@@ -76,19 +79,32 @@ def exp_scaled(row):
 
 
 @njit(cache=True)
-def _prior_strength(gamma, n, sharp, psi, e):
-    """exp(E ln theta) up to a common factor, or gamma itself (CVB0)."""
-    top = -np.inf
+def _log_strength(gamma, n, sharp, psi):
+    """Expected logarithm of theta up to a common term, or ln gamma (CVB0)."""
     for k in range(n):
         psi[k] = digamma(gamma[k]) if sharp else math.log(gamma[k])
-        top = max(top, psi[k])
-    for k in range(n):
-        e[k] = math.exp(psi[k] - top)
 
 
 @njit(cache=True)
-def _sweep(B, M, n, weight, e, psi, acc, row):
-    """acc_y = sum_m w_m phi_my for the rows of B, an (M, n) block; phi is not kept."""
+def _prior_strength(gamma, n, sharp, psi, e):
+    """exp(E ln theta) up to a common factor, or gamma itself (CVB0)."""
+    top = 0.0
+    for k in range(n):
+        e[k] = exp_digamma(gamma[k]) if sharp else gamma[k]
+        top = max(top, e[k])
+    if top > _SMALL:
+        return
+    _log_strength(gamma, n, sharp, psi)  # all gamma are minute: relative to the largest
+    best = -np.inf
+    for k in range(n):
+        best = max(best, psi[k])
+    for k in range(n):
+        e[k] = math.exp(psi[k] - best)
+
+
+@njit(cache=True)
+def _sweep(B, M, n, weight, g, sharp, e, psi, acc, row):
+    """acc_y = sum_m w_m phi_my for the rows of B, an (M, n) block; phi is not kept. ``e`` goes with ``g``."""
     for k in range(n):
         acc[k] = 0.0
     for m in range(M):
@@ -99,6 +115,7 @@ def _sweep(B, M, n, weight, e, psi, acc, row):
             for k in range(n):
                 acc[k] += b[k] * t
         else:
+            _log_strength(g, n, sharp, psi)
             row_posterior(B, m * n, n, psi, row)
             for k in range(n):
                 if e[k] > 0.0:
@@ -109,7 +126,10 @@ def _sweep(B, M, n, weight, e, psi, acc, row):
 
 @njit(cache=True)
 def _infer(block, B, M, L, weight, mass, alpha, gamma, max_inner, tol, sharp, kept, g, psi, e, acc, row):
-    """E-step of one bag over all labels from a cold start; labels that die out are set aside on the way."""
+    """E-step of one bag over all labels from a cold start; labels that die out are set aside on the way.
+
+    On return ``e`` and ``g`` are those of the last sweep, which sees all labels.
+    """
     n = L
     for k in range(L):
         gamma[k] = alpha[k] + mass / L
@@ -118,7 +138,7 @@ def _infer(block, B, M, L, weight, mass, alpha, gamma, max_inner, tol, sharp, ke
     whole = True
     for sweep in range(max_inner):
         _prior_strength(g, n, sharp, psi, e)
-        _sweep(block if whole else B, M, n, weight, e, psi, acc, row)
+        _sweep(block if whole else B, M, n, weight, g, sharp, e, psi, acc, row)
         change = 0.0
         for k in range(n):
             new = alpha[kept[k]] + acc[k]
@@ -149,8 +169,10 @@ def _infer(block, B, M, L, weight, mass, alpha, gamma, max_inner, tol, sharp, ke
                 whole = False
     for k in range(n):
         gamma[kept[k]] = g[k]
-    _prior_strength(gamma, L, sharp, psi, e)  # the last sweep sees all labels
-    _sweep(block, M, L, weight, e, psi, acc, row)
+    for k in range(L):
+        g[k] = gamma[k]
+    _prior_strength(g, L, sharp, psi, e)
+    _sweep(block, M, L, weight, g, sharp, e, psi, acc, row)
     for k in range(L):
         gamma[k] = alpha[k] + acc[k]
 
@@ -278,7 +300,7 @@ def predict_bags(
                     theta[k] = mean[k]
                 # while sampling, each round follows its own draw; the average serves the last E-step
                 _topic_prior(beta, new, eta, xi, alpha)
-                if change < 1e-2 and rounds >= burn_in:
+                if change < 1e-2 and (rounds >= burn_in or not sampled):
                     break
                 if rounds + 1 < max_rounds:
                     _infer(block, B, M, L, w, mass, alpha, gamma, max_inner, tol, sharp,
@@ -288,13 +310,14 @@ def predict_bags(
                    kept, g, psi, e, acc, row)  # fmt: skip
         else:
             theta[:] = idle_theta
-        for m in range(M):  # e and psi are those of the sweep that gave gamma
+        for m in range(M):  # e and g are those of the sweep that gave gamma
             p = m * L
             r = dot(block[p : p + L], e, L)
             if r > _TINY:
                 for k in range(L):
                     block[p + k] *= e[k] / r
             else:
+                _log_strength(g, L, sharp, psi)
                 row_posterior(block, p, L, psi, row)
                 for k in range(L):
                     block[p + k] = row[k]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numba import njit, prange
 
-from bagwise.kernels.mimlmix import digamma, dot
+from bagwise.kernels.mimlmix import dot, exp_digamma
 
 _NEGLIGIBLE = 1e-4  # share of a label set below which a topic is set aside
 
@@ -87,49 +85,46 @@ def fold_in(labels, amounts, n, beta, alpha, sharp, max_sweeps, gamma, e, theta)
     total = alpha * K
     for j in range(n):
         total += amounts[j]
-    active = np.arange(K)
+    active, left = np.arange(K), np.empty(K, np.int64)
     n_active = K
+    near = beta  # rows of the labels at the active topics, once there are fewer
     gamma[:] = total / K
     theta[:] = alpha / total
     for sweep in range(max_sweeps):
-        top = -np.inf
         for i in range(n_active):
-            k = active[i]
-            e[k] = digamma(gamma[k]) if sharp else math.log(gamma[k])
-            top = max(top, e[k])
-        for i in range(n_active):
-            e[active[i]] = math.exp(e[active[i]] - top)
-            gamma[active[i]] = alpha
+            e[i] = exp_digamma(gamma[i]) if sharp else gamma[i]
+            gamma[i] = 0.0
         for j in range(n):
-            row = beta[labels[j]]
-            if n_active == K:  # all topics: along memory
-                r = dot(e, row, K)
-                if r > 0.0:
-                    t = amounts[j] / r
-                    for k in range(K):
-                        gamma[k] += t * e[k] * row[k]
-                continue
-            r = 0.0
-            for i in range(n_active):
-                r += e[active[i]] * row[active[i]]
+            row = near[labels[j]] if n_active == K else near[j]
+            r = dot(e, row, n_active)
             if r > 0.0:
                 t = amounts[j] / r
                 for i in range(n_active):
-                    gamma[active[i]] += t * e[active[i]] * row[active[i]]
+                    gamma[i] += t * row[i]
         change = 0.0
         for i in range(n_active):
-            k = active[i]
-            change += abs(gamma[k] / total - theta[k])
-            theta[k] = gamma[k] / total
+            gamma[i] = alpha + gamma[i] * e[i]
+            change += abs(gamma[i] / total - theta[active[i]])
+            theta[active[i]] = gamma[i] / total
         if change < 1e-3:
             break
         if sweep % 2 == 1:  # topics that hold next to nothing take no further part
-            j = 0
+            n_left = 0
             for i in range(n_active):
-                if gamma[active[i]] - alpha > _NEGLIGIBLE * total:
-                    active[j] = active[i]
-                    j += 1
-            n_active = j
+                if gamma[i] - alpha > _NEGLIGIBLE * total:
+                    left[n_left] = i
+                    n_left += 1
+            if n_left < 0.8 * n_active:
+                fewer = np.empty((n, n_left))
+                for j in range(n):
+                    row = near[labels[j]] if n_active == K else near[j]
+                    for i in range(n_left):
+                        fewer[j, i] = row[left[i]]
+                for i in range(n_left):
+                    gamma[i] = gamma[left[i]]
+                    active[i] = active[left[i]]
+                near = fewer
+                n_active = n_left
 
 
 @njit(parallel=True, cache=True)

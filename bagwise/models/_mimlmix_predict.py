@@ -12,7 +12,7 @@ from bagwise.bags import Bags
 from bagwise.kernels import mimlmix_predict as kernels
 from bagwise.kernels.mimlmix import infer_bags
 from bagwise.models._mimlmix_em import starts
-from bagwise.models._mimlmix_views import is_token_view, standardised, sum_rows
+from bagwise.models._mimlmix_views import as_long, is_token_view, standardised, sum_rows
 
 _SWEEPS = 100  # limit of E-step sweeps from a cold start
 _ROOM = 1 << 24  # numbers in the block of likelihoods of one batch (128 MiB)
@@ -158,11 +158,11 @@ def _fill(X: Any, tokens: bool, view: dict[str, Any], logs: bool, place: np.ndar
             standardised(X, view), view["mean"], view["whiten"], view["constants"], diagonal, logs, place, P
         )
         return
-    indptr = np.arange(X.nnz + 1) if tokens else X.indptr
+    indptr = np.arange(X.nnz + 1) if tokens else as_long(X.indptr)
     S = view["S"]
     kernels.rows_of_counts(
         indptr,
-        X.indices,
+        as_long(X.indices),
         X.data.astype(np.float64),
         tokens,
         S["indptr"],

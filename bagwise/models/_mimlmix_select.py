@@ -11,6 +11,7 @@ from bagwise.bags import Bags
 from bagwise.metrics import average_precision
 from bagwise.models._mimlmix_em import Layout, train
 from bagwise.models._mimlmix_predict import infer_block, likelihoods
+from bagwise.models._mimlmix_settings import nested_settings, with_smoothing
 from bagwise.models._mimlmix_topics import fit_topics, label_distributions
 
 GRID = {
@@ -21,6 +22,9 @@ GRID = {
     "xi": (0.01, 0.03, 0.1, 0.3, 1.0),
 }
 START = {"kappa": 300.0, "nu": 10.0, "alpha_train": 5.0, "eta": 3.0, "xi": 0.1}
+_BEYOND, _MOST = 10**0.5, 1e6  # kappa goes on by this factor while its largest value is the best one
+_WORTHWHILE = 0.005  # what each of these steps must gain: strong smoothing blurs what labels look like
+_RIVAL_ETAS = (0.0, 3.0, 30.0)
 _INNER_ITERATIONS = 20  # the order of settings does not change after a few iterations of EM
 _MAX_TRAIN, _MAX_HELD = 4000, 300
 
@@ -64,11 +68,11 @@ class Held:
             beta = np.ascontiguousarray(label_distributions(counts, smoothing).T)
             self.topics.append((beta, share / share.sum()))
 
-    def scores(self, s: dict[str, float]) -> list[np.ndarray]:
-        """Gamma of the held-out bags of every split under settings ``s``."""
-        key = (s["kappa"], s["nu"], s["alpha_train"])
+    def scores(self, s: dict[Any, float]) -> list[np.ndarray]:
+        """Gamma of the held-out bags of every split under settings ``s``, as `flat_settings` gives them."""
+        key = tuple(v for k, v in s.items() if k not in ("eta", "xi"))
         if key != self.trained_with:
-            hypers = {v: {**h, "kappa": s["kappa"], "nu": s["nu"]} for v, h in self.hypers.items()}
+            hypers = with_smoothing(self.hypers, nested_settings(s))
             self.blocks = [self._block(k, hypers, s["alpha_train"]) for k in range(len(self.splits))]
             self.trained_with = key
         result = []
@@ -97,7 +101,7 @@ class Held:
         part = {v: bags[held] for v, bags in self.views.items()}
         return likelihoods(part, dict(zip(self.views, model.views)), model.weights, len(present))
 
-    def quality(self, s: dict[str, float]) -> float:
+    def quality(self, s: dict[Any, float]) -> float:
         """Average precision of the held-out bags."""
         values = []
         for (_, held), gamma in zip(self.splits, self.scores(s)):
@@ -105,17 +109,18 @@ class Held:
         return float(np.nanmean(values)) if np.isfinite(values).any() else 0.0
 
 
-def choose_settings(held: Held, given: dict[str, Any], kinds: set[str]) -> tuple[dict[str, float], list]:
-    """Search one setting after the other; a later pass looks again at the prior of prediction.
+def choose_settings(held: Held, given: dict[Any, Any]) -> tuple[dict[Any, float], list]:
+    """Search one setting after the other, each by the average precision of the whole model.
+
+    Every view has its own smoothing: views differ in how many words stand behind a label by orders of
+    magnitude. Later passes look again at what the first choices were made without.
 
     Parameters
     ----------
     held : Held
         Held-out bags, topics fitted.
     given : dict
-        Setting -> number, or "auto" for those to be chosen.
-    kinds : set of str
-        Kinds of views that occur; the smoothing of other kinds is left alone.
+        Setting, as `flat_settings` gives them -> number, or "auto" for those to be chosen.
 
     Returns
     -------
@@ -124,32 +129,45 @@ def choose_settings(held: Held, given: dict[str, Any], kinds: set[str]) -> tuple
     tried : list of (dict, float)
         What was tried and its average precision on the held-out bags.
     """
-    current = {k: START[k] if given[k] == "auto" else float(given[k]) for k in START}
-    free = [k for k in START if given[k] == "auto"]
-    if "counts" not in kinds and "kappa" in free:
-        free.remove("kappa")
-    if "gaussian" not in kinds and "nu" in free:
-        free.remove("nu")
-    tried: list[tuple[dict[str, float], float]] = []
-    if not free:
-        return current, tried
+    current = {k: START[_name(k)] if v == "auto" else float(v) for k, v in given.items()}
+    free = [k for k, v in given.items() if v == "auto"]
+    tried: list[tuple[dict[str, Any], float]] = []
     known: dict[tuple, float] = {}
 
-    def value(s: dict[str, float]) -> float:
+    def value(s: dict[Any, float]) -> float:
         key = tuple(s.values())
         if key not in known:
             known[key] = held.quality(s)
-            tried.append((dict(s), known[key]))
+            tried.append((nested_settings(s), known[key]))
         return known[key]
 
-    for name in ["xi", "eta", "xi", "kappa", "nu", "alpha_train", "eta", "xi", "eta"]:
-        if name in free:
-            options = [{**current, name: option} for option in GRID[name]]
-            current = max([current, *options], key=value)  # the present value wins a tie
+    def best(now: dict[Any, float], key: Any, options: tuple[float, ...], etas: tuple[float, ...] = ()):
+        priors: list[dict[str, float]] = [{}, *({"eta": eta} for eta in etas)]
+        new = [{**now, key: option, **prior} for option in options for prior in priors]
+        return max([now, *new], key=value)  # the present value wins a tie
+
+    smoothing = [k for k in free if _name(k) in ("kappa", "nu")]
+    again = smoothing if len(smoothing) > 1 else []
+    for place, key in enumerate(["xi", "eta", "xi", *smoothing, *again, "alpha_train", "eta", "xi", "eta"]):
+        if key not in free:
+            continue
+        # Weak smoothing goes with strong topics and the other way round: both are looked at together once.
+        together = _name(key) == "kappa" and place < 3 + len(smoothing) and "eta" in free
+        etas = _RIVAL_ETAS if together else ()
+        current = best(current, key, (current[key], *GRID[_name(key)]), etas)
+        while _name(key) == "kappa" and GRID["kappa"][-1] <= current[key] < _MOST:
+            further = best(current, key, (float(f"{current[key] * _BEYOND:.1g}"),), etas)
+            if value(further) < value(current) + _WORTHWHILE:
+                break
+            current = further
     return current, tried
 
 
-def best_global_threshold(held: Held, s: dict[str, float]) -> float:
+def _name(key: Any) -> str:
+    return key if isinstance(key, str) else key[0]
+
+
+def best_global_threshold(held: Held, s: dict[Any, float]) -> float:
     """Threshold on gamma with the least Hamming loss on the held-out bags."""
     truth = np.concatenate([held.Y[part][:, : held.n_labels].ravel() for _, part in held.splits]) > 0
     scores = np.concatenate([gamma[:, : held.n_labels].ravel() for gamma in held.scores(s)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ _CHOICES = {
     "unlabelled": ("background", "skip"),
     "mode": ("tuned", "paper"),
 }
+_SMOOTHING = {"kappa": ("counts", 300.0), "nu": ("gaussian", 10.0)}  # kind of view, value where none has it
 _ZEROS_OF_COUNTS = 0.75  # share of zeros from which whole numbers are taken for counts of words
 
 
@@ -27,17 +28,24 @@ def check_parameters(model: Any) -> None:
         if getattr(model, name) not in allowed:
             raise ValueError(f"{name} must be one of {allowed}, got {getattr(model, name)!r}")
     for name in ("kappa", "alpha_train", "xi", "width", "alpha_topic", "topic_smoothing"):
-        value = getattr(model, name)
-        if value != "auto" and not value > 0:
-            raise ValueError(f"{name} must be above 0, got {value}")
+        for value in _values(getattr(model, name)):
+            if value != "auto" and not value > 0:
+                raise ValueError(f"{name} must be above 0, got {value}")
     for name in ("eta", "nu"):
-        value = getattr(model, name)
-        if value != "auto" and not value >= 0:
-            raise ValueError(f"{name} must be at least 0, got {value}")
+        for value in _values(getattr(model, name)):
+            if value != "auto" and not value >= 0:
+                raise ValueError(f"{name} must be at least 0, got {value}")
     if model.n_topics != "auto" and model.n_topics < 1:
         raise ValueError(f"n_topics must be at least 1, got {model.n_topics}")
     if model.max_iter < 1 or model.max_inner < 1:
         raise ValueError("max_iter and max_inner must be at least 1")
+
+
+def _values(given: Any) -> list[Any]:
+    """All values of a parameter that may be one for all views, a sequence or a mapping."""
+    if isinstance(given, Mapping):
+        return list(given.values())
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
 
 
 def given_settings(model: Any, n_views: int) -> dict[str, Any]:
@@ -59,13 +67,63 @@ def given_settings(model: Any, n_views: int) -> dict[str, Any]:
     return given
 
 
-def without_auto(given: dict[str, Any], kinds: set[str]) -> dict[str, Any]:
-    """Smoothing of kinds of views that do not occur is no question."""
-    settings = dict(given)
-    for kind, name, value in (("counts", "kappa", 300.0), ("gaussian", "nu", 10.0)):
-        if kind not in kinds and settings[name] == "auto":
-            settings[name] = value
-    return settings
+def flat_settings(given: Mapping[str, Any], hypers: Mapping[str, dict]) -> dict[Any, Any]:
+    """Settings with one entry per choice: ``(name, view)`` where views have a smoothing of their own.
+
+    A number for all views stays one entry, as does the smoothing of a kind of which there is one view.
+
+    Examples
+    --------
+    >>> hypers = {"a": {"kind": "counts"}, "b": {"kind": "counts"}}
+    >>> flat = flat_settings({"kappa": {"a": 3.0}, "nu": "auto", "eta": 1.0}, hypers)
+    >>> flat
+    {('kappa', 'a'): 3.0, ('kappa', 'b'): 'auto', 'nu': 10.0, 'eta': 1.0}
+    >>> nested_settings(flat)
+    {'kappa': {'a': 3.0, 'b': 'auto'}, 'nu': 10.0, 'eta': 1.0}
+    """
+    flat: dict[Any, Any] = {}
+    for name, value in given.items():
+        if name not in _SMOOTHING:
+            flat[name] = value
+            continue
+        kind, idle = _SMOOTHING[name]
+        own = [v for v, h in hypers.items() if h["kind"] == kind]
+        by_view = _by_view(name, value, list(hypers))
+        if not own:
+            flat[name] = idle if by_view is not None or value == "auto" else value
+        elif len(own) == 1:
+            flat[name] = value if by_view is None else by_view[own[0]]
+        elif by_view is None and value != "auto":
+            flat[name] = value
+        else:
+            flat.update({(name, v): "auto" if by_view is None else by_view[v] for v in own})
+    return flat
+
+
+def _by_view(name: str, value: Any, views: list[str]) -> dict[str, Any] | None:
+    """Entries of a sequence or mapping by view, "auto" where a mapping is silent; None for a single value."""
+    if isinstance(value, Mapping):
+        unknown = [v for v in value if v not in views]
+        if unknown:
+            raise DataError(f"{name} names the views {unknown}; the views are {views}")
+        return {v: value.get(v, "auto") for v in views}
+    if not isinstance(value, Iterable) or isinstance(value, str):
+        return None
+    values = list(value)
+    if len(values) != len(views):
+        raise DataError(f"{name} has {len(values)} entries for the {len(views)} views {views}")
+    return dict(zip(views, values))
+
+
+def nested_settings(flat: Mapping[Any, Any]) -> dict[str, Any]:
+    """`flat_settings` undone: a dict of view to value where views have a smoothing of their own."""
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        if isinstance(key, str):
+            nested[key] = value
+        else:
+            nested.setdefault(key[0], {})[key[1]] = value
+    return nested
 
 
 def fixed_settings(model: Any, n_views: int, seed: int) -> dict[str, Any]:
@@ -161,8 +219,13 @@ def _gaussian_settings(bags: Bags, covariance: str, width: float) -> dict[str, A
 
 
 def with_smoothing(hypers: Mapping[str, dict], settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Settings of the views with the strength of their priors."""
-    return {v: {**h, "kappa": settings["kappa"], "nu": settings["nu"]} for v, h in hypers.items()}
+    """Settings of the views with the strength of their priors, which may differ between views."""
+    result = {}
+    for v, hyper in hypers.items():
+        name = "kappa" if hyper["kind"] == "counts" else "nu"
+        value = settings[name]
+        result[v] = {**hyper, name: float(value[v] if isinstance(value, Mapping) else value)}
+    return result
 
 
 def distribution_of(learned: dict[str, Any], component: int) -> dict[str, np.ndarray]:

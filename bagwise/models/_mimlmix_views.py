@@ -50,11 +50,11 @@ class CountView(ViewRows):
             super().__init__(np.repeat(np.arange(len(bags)), np.diff(self.bag_words.indptr)), len(bags))
             self.multiplicity = self.bag_words.data
             self.indptr = np.arange(self.bag_words.nnz + 1)
-            self.indices, self.data = self.bag_words.indices, np.ones(self.bag_words.nnz)
+            self.indices, self.data = as_long(self.bag_words.indices), np.ones(self.bag_words.nnz)
             self.coefficient = np.zeros(self.bag_words.nnz)
         else:
             super().__init__(bags.index, len(bags))
-            self.indptr, self.indices = X.indptr, X.indices
+            self.indptr, self.indices = as_long(X.indptr), as_long(X.indices)
             self.data = X.data.astype(np.float64)
             self.coefficient = multinomial_coefficient(X)
         self.hyper = hyper
@@ -261,6 +261,11 @@ class GaussianView(ViewRows):
 
 
 # ---------------------------------------------------------------------- pieces
+
+
+def as_long(indices: np.ndarray) -> np.ndarray:
+    """Indices of the one type that kernels are compiled for."""
+    return indices.astype(np.int64, copy=False)
 
 
 def sparse_parts(S: Any) -> dict[str, Any]:

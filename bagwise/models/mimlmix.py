@@ -37,10 +37,12 @@ class MIMLMix(MIMLClassifier):
         Strength of the topics at prediction; 0 is MIMLmix*, which ignores label correlation.
     xi : float or "auto", default="auto"
         Prior of every label at prediction. Small values allow few labels per bag only.
-    kappa : float or "auto", default="auto"
-        Pseudo-counts of the background distribution in count views, > 0.
-    nu : float or "auto", default="auto"
-        Pseudo-observations of the prior covariance in continuous views; 0 is maximum likelihood.
+    kappa : float, "auto", sequence or dict of view to number, default="auto"
+        Pseudo-counts of the background distribution in count views, > 0. One number serves all views; a
+        sequence has an entry per view; views that a dict does not name are searched, each for itself.
+    nu : float, "auto", sequence or dict of view to number, default="auto"
+        Pseudo-observations of the prior covariance in continuous views, one or several as for ``kappa``; 0 is
+        maximum likelihood.
     alpha_train : float or "auto", default="auto"
         Dirichlet prior of a bag's labels in training, > 0.
     n_topics : int or "auto", default="auto"
@@ -76,8 +78,8 @@ class MIMLMix(MIMLClassifier):
         Dirichlet parameters of a bag's topics and of a topic's labels.
     max_iter : int, default=200
         Limit of EM iterations.
-    tol : float, default=1e-6
-        Relative rise of the objective below which EM ends.
+    tol : float, default=1e-5
+        Relative rise of the objective below which EM ends; 1e-6 doubles the iterations and ranks no better.
     max_inner : int, default=10
         Limit of E-step sweeps per bag and EM iteration in training.
     max_rounds : int, default=20
@@ -99,7 +101,8 @@ class MIMLMix(MIMLClassifier):
     view_weights_ : dict of str to float
         Weight of every view; they sum to 1.
     settings_ : dict
-        Settings in use, chosen or given.
+        Settings in use, chosen or given. ``kappa`` and ``nu`` are dicts of view to number where several views
+        have their own.
     search_ : list of (dict, float)
         Settings tried and their average precision on held-out training bags.
     components_ : ndarray
@@ -134,8 +137,8 @@ class MIMLMix(MIMLClassifier):
       EM iterations, which makes the objective monotone, and the change of gamma is averaged over the bag's
       labels.
     - Eqs. 7-9 are smoothed by priors, without which unseen words divide 0 by 0 and covariances collapse.
-    - The rounds of Algorithm 3 end when theta' moves by less than 0.01, or after ``max_rounds``; each round
-      infers gamma from a cold start.
+    - The rounds of Algorithm 3 end when theta' moves by less than 0.01 (with draws not before the fourth), or
+      after ``max_rounds``; each round infers gamma from a cold start.
     - View weights follow the scaled slopes, w_v in proportion to log2(Delta_v - min Delta + 2) + tau_v,
       estimated after iterations 4 and 7 only, because that step does not raise the bound.
     - The multinomial coefficient is part of the bound and of Delta_v; continuous views are standardised
@@ -186,7 +189,7 @@ class MIMLMix(MIMLClassifier):
         alpha_topic=0.1,
         topic_smoothing=0.01,
         max_iter=200,
-        tol=1e-6,
+        tol=1e-5,
         max_inner=10,
         max_rounds=20,
         random_state=None,
@@ -238,19 +241,19 @@ class MIMLMix(MIMLClassifier):
         views, sets = self._set_up(views, bags, Y, rng)
         hypers = settings_of.view_settings(self, views)
         given = settings_of.given_settings(self, len(views))
-        kinds = {h["kind"] for h in hypers.values()}
         self._fixed = settings_of.fixed_settings(self, len(views), rng.randint(_SEED_LIMIT))
         n_topics = given.pop("n_topics")
         if n_topics == "auto":
             n_topics = choose_n_topics(sets, rng, alpha=self.alpha_topic, smoothing=self.topic_smoothing)
-        self.search_: list[tuple[dict[str, float], float]] = []
-        settings = settings_of.without_auto(given, kinds)
-        if "auto" in settings.values() or self.sets == "threshold":
+        self.search_: list[tuple[dict[str, Any], float]] = []
+        flat = settings_of.flat_settings(given, hypers)
+        if "auto" in flat.values() or self.sets == "threshold":
             held = Held(views, sets, self._n_real, hypers, self._fixed, rng)
             held.fit_topics(n_topics, self.topic_smoothing)
-            settings, self.search_ = choose_settings(held, settings, kinds)
+            flat, self.search_ = choose_settings(held, flat)
             if self.sets == "threshold":
-                self.threshold_ = best_global_threshold(held, settings)
+                self.threshold_ = best_global_threshold(held, flat)
+        settings = settings_of.nested_settings(flat)
         self.settings_ = {**settings, "n_topics": n_topics}
         hypers = settings_of.with_smoothing(hypers, settings)
         self._keep_topics(fit_topics(sets, n_topics, rng, alpha=self.alpha_topic))

@@ -1,6 +1,7 @@
 """MIMLmix against enumeration, plain NumPy references and its own invariants."""
 
 import itertools
+import math
 import pickle
 
 import numba
@@ -16,9 +17,11 @@ from bagwise import Bags, MultiViewBags
 from bagwise.datasets.mimlmix_like import make_mimlmix_like
 from bagwise.errors import DataError
 from bagwise.kernels import mimlmix as kernels
+from bagwise.kernels import mimlmix_predict, mimlmix_topics
 from bagwise.metrics import average_precision
 from bagwise.models import _mimlmix_views
 from bagwise.models._mimlmix_em import Layout, collect_statistics, train, view_weights
+from bagwise.models._mimlmix_select import choose_settings
 from bagwise.models._mimlmix_topics import completion, fit_topics, label_distributions
 from bagwise.models.mimlmix import MIMLMix
 
@@ -135,6 +138,41 @@ def test_digamma():
     x = np.concatenate([np.geomspace(1e-6, 1.0, 50), np.linspace(1.0, 60.0, 200), [1e4, 1e8]])
     got = np.array([kernels.digamma(v) for v in x])
     np.testing.assert_allclose(got, digamma(x), rtol=1e-10, atol=1e-11)
+    x = x[x > 2e-3]  # below, the exponential underflows
+    got = np.array([kernels.exp_digamma(v) for v in x])
+    np.testing.assert_allclose(got, np.exp(digamma(x)), rtol=2e-9)
+    assert kernels.exp_digamma(1e-6) == 0.0
+
+
+def test_dot_is_exact_to_rounding_and_keeps_undefined_numbers():
+    """The compiler may reorder the sum, and nothing else: neither infinities nor NaN may get lost."""
+    rng = np.random.default_rng(0)
+    for n in (0, 1, 2, 3, 7, 16, 33, 500):
+        a, b = rng.standard_normal(n) * 10.0 ** rng.integers(-8, 8, n), rng.standard_normal(n)
+        room = n * 2.3e-16 * np.abs(a * b).sum()
+        assert abs(kernels.dot(a, b, n) - math.fsum(a * b)) <= room
+        if n > 2:
+            assert kernels.dot(a, b, n - 2) == pytest.approx(math.fsum((a * b)[:-2]), abs=room)
+            for bad in (np.nan, np.inf, -np.inf):
+                c = np.abs(a)
+                c[n // 2] = bad
+                np.testing.assert_equal(kernels.dot(c, np.ones(n), n), bad)
+            c[:2] = np.inf, -np.inf
+            assert np.isnan(kernels.dot(c, np.ones(n), n))
+
+
+def test_minute_priors_do_not_vanish():
+    """exp(psi) of every entry underflows; relative to the largest it does not."""
+    gamma = np.array([1e-3, 1.01e-3, 5e-4])
+    psi, e = np.empty(3), np.empty(3)
+    mimlmix_predict._prior_strength(gamma, 3, True, psi, e)
+    wanted = digamma(gamma) - digamma(gamma).max()
+    np.testing.assert_allclose(e, np.exp(wanted), rtol=1e-8)
+    gamma = np.array([0.01, 3.0, 50.0])
+    mimlmix_predict._prior_strength(gamma, 3, True, psi, e)
+    np.testing.assert_allclose(e, np.exp(digamma(gamma)), rtol=1e-9)
+    mimlmix_predict._prior_strength(gamma, 3, False, psi, e)
+    np.testing.assert_array_equal(e, gamma)
 
 
 @pytest.mark.parametrize("counts", ["tokens", "vectors"])
@@ -415,6 +453,24 @@ def test_prediction_equals_a_plain_algorithm_3(eta, xi):
         assert np.abs(gamma[n, known] - g).mean() < 1e-3
 
 
+@pytest.mark.parametrize("sharp", [True, False])
+def test_topics_of_a_label_set_equal_a_plain_fold_in(sharp):
+    """Against eqs. of latent Dirichlet allocation in NumPy, without setting topics aside."""
+    rng = np.random.default_rng(3)
+    n_labels, n_topics, alpha = 60, 40, 0.1
+    beta = rng.dirichlet(np.full(n_labels, 0.05), n_topics).T + 1e-4  # (labels, topics)
+    for n in (1, 5, 30):
+        labels = rng.permutation(n_labels)[:n]
+        amounts = rng.gamma(1.0, 4.0, n)
+        gamma = np.full(n_topics, alpha + amounts.sum() / n_topics)
+        for _ in range(8):
+            q = (np.exp(digamma(gamma)) if sharp else gamma) * beta[labels]
+            gamma = alpha + amounts @ (q / q.sum(axis=1, keepdims=True))
+        theta, room = np.empty(n_topics), [np.empty(n_topics) for _ in range(2)]
+        mimlmix_topics.fold_in(labels, amounts, n, np.ascontiguousarray(beta), alpha, sharp, 8, *room, theta)
+        assert np.abs(theta - gamma / gamma.sum()).sum() < 5e-3
+
+
 def test_topics_help_where_labels_go_together_and_two_views_beat_one():
     data = make_mimlmix_like("imageclef", 1200, random_state=3)
     train_part, test = data[:1000], data[1000:]
@@ -567,6 +623,88 @@ def test_settings_are_chosen_inside_the_training_data():
     assert star.settings_["alpha_train"] == 0.1
 
 
+def test_views_have_their_own_smoothing():
+    data = make_mimlmix_like("imageclef", 60, random_state=14)
+    settings = {**FIXED, "max_iter": 4}
+
+    def fitted(**more):
+        return MIMLMix(**{**settings, **more}).fit(data.bags, data.Y)
+
+    def learned(model, view):  # what the label looks like, from the kept statistics and a plain formula
+        v = model.views_[view]
+        S = sparse.csr_array((v["S"]["data"], v["S"]["indices"], v["S"]["indptr"]), v["S"]["shape"]).toarray()
+        kappa = {"visual": 500.0, "textual": 7.0}[view]
+        return (S[:, 0] + kappa * v["background"]) / (S[:, 0].sum() + kappa)
+
+    named = fitted(kappa={"visual": 500.0, "textual": 7.0})
+    assert named.settings_["kappa"] == {"visual": 500.0, "textual": 7.0}
+    in_order = fitted(kappa=[500.0, 7.0])
+    np.testing.assert_array_equal(named.elbo_, in_order.elbo_)
+    for view in ("visual", "textual"):
+        first = int(named.components_[0])
+        words = named.label_distribution(first, view)["words"]
+        np.testing.assert_allclose(words, learned(named, view), rtol=1e-9)
+    one = fitted(kappa=20.0)
+    assert one.settings_["kappa"] == 20.0
+    both = fitted(kappa=(20.0, 20.0))
+    np.testing.assert_array_equal(one.label_scores(data.bags), both.label_scores(data.bags))
+    found = fitted(kappa={"textual": 7.0})  # the other one is searched
+    assert found.settings_["kappa"]["textual"] == 7.0
+    tried = {s["kappa"]["visual"] for s, _ in found.search_}
+    assert len(tried) > 3
+    assert {s["kappa"]["textual"] for s, _ in found.search_} == {7.0}
+    restored = pickle.loads(pickle.dumps(clone(named)))
+    assert restored.kappa == named.kappa
+    views, Y = two_views(3)  # one view of each kind: numbers, and entries of the other kind are not looked at
+    mixed = MIMLMix(**{**FIXED, "kappa": [1.0, 4.0], "nu": [2.0, "auto"]}).fit(MultiViewBags(views), Y)
+    assert (mixed.settings_["kappa"], mixed.settings_["nu"]) == (4.0, 2.0)
+    with pytest.raises(DataError, match="kappa names the views"):
+        fitted(kappa={"sound": 1.0})
+    with pytest.raises(DataError, match="3 entries for the 2 views"):
+        fitted(kappa=[1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="kappa must be above 0"):
+        fitted(kappa={"visual": 0.0})
+
+
+class KnownQuality:
+    """Stands for held-out bags: a quality that is known for all settings."""
+
+    def __init__(self, function):
+        self.quality = function
+
+
+def test_search_finds_what_each_view_wants():
+    """A separable quality whose best settings are known; the first view's lies far beyond the grid."""
+    wanted = {("kappa", "a"): 30000.0, ("kappa", "b"): 10.0, "alpha_train": 20.0, "eta": 10.0, "xi": 0.03}
+
+    def quality(s):
+        return 1.0 - 0.1 * sum(abs(np.log10(max(s[k], 1e-3) / wanted[k])) for k in wanted)
+
+    given = {("kappa", "a"): "auto", ("kappa", "b"): "auto", "nu": 10.0, "alpha_train": "auto", "eta": "auto",
+             "xi": "auto"}  # fmt: skip
+    found, tried = choose_settings(KnownQuality(quality), given)
+    assert found == {**wanted, "nu": 10.0}
+    assert max(value for _, value in tried) == pytest.approx(1.0)
+    assert tried[0][0]["kappa"] == {"a": 300.0, "b": 300.0}
+    # a given value is never touched
+    found, _ = choose_settings(KnownQuality(quality), {**given, ("kappa", "a"): 42.0})
+    assert found["kappa", "a"] == 42.0
+    assert found["kappa", "b"] == 10.0
+
+    def flat(s):  # rises for ever, but by less than a step beyond the grid must gain
+        return 0.001 * np.log10(s["kappa"])
+
+    found, _ = choose_settings(KnownQuality(flat), {"kappa": "auto", "eta": 3.0, "xi": 0.1})
+    assert found["kappa"] == 1000.0
+
+    def crossed(s):  # at the first value of kappa eta = 0 is best; the best pair has topics
+        return 0.5 if s["eta"] == 0.0 else 0.9 - 0.5 * abs(np.log10(s["kappa"] / 10.0))
+
+    found, _ = choose_settings(KnownQuality(crossed), {"kappa": "auto", "eta": "auto", "xi": 0.1})
+    assert found["kappa"] == 10.0
+    assert found["eta"] > 0.0
+
+
 # ---------------------------------------------------------------------- topics and streams
 
 
@@ -710,3 +848,18 @@ def test_generator_has_the_published_sizes_and_correlation():
     assert missing.bags.equals(again.bags)
     with pytest.raises(ValueError, match="size must be one of"):
         make_mimlmix_like("corel")
+    harder = make_mimlmix_like("imageclef", 400, noise={"visual": 1.0})
+    np.testing.assert_array_equal(harder.Y, make_mimlmix_like("imageclef", 400).Y)
+    words = {
+        size: make_mimlmix_like("imageclef", 400, noise={"visual": size}).bags["visual"] for size in (0, 1)
+    }
+    spread = {}
+    for size, bags in words.items():  # with noise 1 words say nothing: all labels share their distribution
+        label = make_mimlmix_like("imageclef", 400, noise={"visual": size}).instance_Y["visual"]
+        means = np.stack([np.asarray(bags.X[label == y].mean(axis=0)).ravel() for y in np.unique(label)[:20]])
+        spread[size] = np.abs(means - means.mean(axis=0)).sum(axis=1).mean()
+    assert spread[1] < 0.5 * spread[0]
+    with pytest.raises(ValueError, match="noise names 'regions'"):
+        make_mimlmix_like("iaprtc", 10, noise={"regions": 0.5})
+    with pytest.raises(ValueError, match="share between 0 and 1"):
+        make_mimlmix_like("imageclef", 10, noise={"visual": 1.5})
