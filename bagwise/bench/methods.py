@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.model_selection import GridSearchCV, ParameterGrid, StratifiedKFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
 
@@ -60,6 +60,9 @@ def _search(model: Any, search: Mapping[str, Any], bags: Any, y: np.ndarray, see
     if isinstance(model, Pipeline):
         last = model.steps[-1][0]
         grids = [{f"{last}__{name}": values for name, values in grid.items()} for grid in grids]
+    settings = list(ParameterGrid(grids))
+    if len(settings) == 1:
+        return model.set_params(**settings[0]).fit(bags, y), {}  # nothing to choose from
     cv, scoring = search["cv"], search["scoring"]
     if y.ndim == 1:
         folds: Any = StratifiedKFold(cv, shuffle=True, random_state=seed)

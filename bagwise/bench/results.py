@@ -12,7 +12,7 @@ from typing import Any
 
 from bagwise.bench.cells import Cell, Curve, ResultFigure, ResultTable
 from bagwise.bench.measures import express
-from bagwise.bench.suites import Experiment, Published, Suite, shortened
+from bagwise.bench.suites import Experiment, Published, Suite, overlaid, shortened
 from bagwise.bench.tasks import NO_METHOD, Task, tasks_of
 from bagwise.metrics import HIGHER_IS_BETTER
 
@@ -194,6 +194,7 @@ class _View:
         if "absent" in data:
             return f"{dataset}: {data['absent']}"
         model = {} if method == NO_METHOD else self.suite.methods[method]
+        model = overlaid(model, shortened(data, self.short).get("models", {}).get(method, {}))
         return f"{method}: {model['absent']}" if "absent" in model else ""
 
     def explained(self, cell: Cell) -> Cell:

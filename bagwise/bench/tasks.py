@@ -74,10 +74,10 @@ def tasks_of(
             continue
         data = overlaid(_plain(shortened(suite.datasets[name], short)), point.get("data", {}))
         model = {} if method == NO_METHOD else shortened(suite.methods[method], short)
+        model = overlaid(_plain(model), data.pop("models", {}).get(method, {}))
         if "absent" in data or "absent" in model:
             continue
-        own = data.pop("models", {}).get(method, {})
-        model = overlaid(overlaid(_plain(model), own), point.get("model", {}))
+        model = overlaid(model, point.get("model", {}))
         split = overlaid(overlaid(protocol, data.pop("split", {})), point.get("split", {}))
         # The number of repeats is not part of a task: more of them keep the first ones.
         plan = {key: value for key, value in split.items() if key not in ("repeats", "seeds", "title")}

@@ -7,6 +7,10 @@ from bagwise.models.single_instance import SingleInstanceLogisticRegression
 # Which instance carries which label, exactly
 from bagwise.models.ored_logistic import ORedLogisticRegression
 
+# Which instance carries which label: the baselines
+from bagwise.models.lsb_cmm import LSBCMM
+from bagwise.models.rank_loss_sim import RankLossSIM
+
 # Many bags, many labels
 from bagwise.models.mimlfast import MIMLFast
 
@@ -26,18 +30,30 @@ from bagwise.models.miml_svm import MIMLSVM
 from bagwise.models.mm_mil import MMMIL, select_n_clusters
 from bagwise.models.one_vs_rest import OneVsRestMIL
 
+# One label at a time: the baselines of multi-instance papers
+from bagwise.models.codebook_svm import CodebookSVM
+from bagwise.models.mi_svm import MISVM
+from bagwise.models.miles import MILES
+from bagwise.models.set_kernel_svm import SetKernelSVM
+
 __all__ = [
+    "LSBCMM",
+    "MILES",
     "MIMLGP",
     "MIMLKNN",
     "MIMLNN",
     "MIMLRBF",
     "MIMLSVM",
+    "MISVM",
     "MMMIL",
+    "CodebookSVM",
     "MIMLDummy",
     "MIMLFast",
     "MIMLMix",
     "ORedLogisticRegression",
     "OneVsRestMIL",
+    "RankLossSIM",
+    "SetKernelSVM",
     "SingleInstanceLogisticRegression",
     "select_n_clusters",
 ]
