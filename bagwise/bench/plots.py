@@ -167,13 +167,12 @@ def curves(result: ResultFigure) -> Any:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     if names:
+        # Outside the axes, where it hides no curve.
         beside = len(result.curves) + len(result.published) > 6
-        place: dict[str, Any] = (
-            {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)} if beside else {"loc": "best"}
-        )
-        axes.legend(
-            fontsize=8.5, frameon=not beside, framealpha=0.85, edgecolor="#d8dee4", handlelength=3, **place
-        )
+        place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": 3}
+        if beside:
+            place = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
+        axes.legend(fontsize=8.5, frameon=False, handlelength=3, **place)
     else:
         axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", color=_MUTED, fontsize=12)
     return figure
