@@ -92,7 +92,7 @@ def reproduce(
     page : path, optional
         One Markdown page with all results.
     step : callable, optional
-        Called as ``step(1, text)`` after every fit.
+        Called as ``step(n_new, text, n_all)`` at first and after every fit.
 
     Returns
     -------

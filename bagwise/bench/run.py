@@ -58,7 +58,7 @@ def run_tasks(
     retry : bool, default=False
         Whether to run failed tasks again.
     step : callable, optional
-        Called as ``step(n_done, text)`` after every task; the text says what is left.
+        Called as ``step(n_new, text, n_all)`` at first and after every task; the text says what is left.
     """
     outcome = Outcome()
     with store.locked():
@@ -76,6 +76,13 @@ def run_tasks(
         context = {"versions": json.dumps(environment()), "commit": source_commit()}
         estimate = _Estimate(pending, wanted, rows, n_jobs)
         last = time.monotonic()
+
+        def show(n_new: int) -> None:
+            if step is not None:
+                done = outcome.n_known + outcome.n_run
+                step(n_new, f"{done} of {len(wanted)} fits, {estimate.left()} left", len(wanted))
+
+        show(outcome.n_known)
         try:
             for digest, seconds, failed_now in stream(
                 _work, ((task, store.folder, context) for task in pending), n_jobs=n_jobs
@@ -83,9 +90,7 @@ def run_tasks(
                 outcome.n_run += 1
                 outcome.n_failed += failed_now
                 estimate.finish(digest, seconds)
-                if step is not None:
-                    n_done = outcome.n_known + outcome.n_run
-                    step(1, f"{n_done} of {len(wanted)} fits, {estimate.left()} left")
+                show(1)
                 if time.monotonic() - last > _GATHER_AFTER:
                     store.gather()
                     last = time.monotonic()
@@ -137,6 +142,8 @@ class _Estimate:
     def left(self) -> str:
         """Time that the rest will take, in words."""
         known = [s for values in self.seen.values() for s in values]
+        if self.pending and not known:
+            return "an unknown time"
         typical = sum(known) / len(known) if known else 0.0
         total = 0.0
         for key in self.pending.values():

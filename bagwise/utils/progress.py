@@ -32,7 +32,7 @@ def progress(description: str, total: float | None = None, *, enabled: bool = Tr
     Yields
     ------
     advance : callable
-        ``advance(steps=1, description=None)``.
+        ``advance(steps=1, description=None, total=None)``; a total that was not known before may be given.
 
     Examples
     --------
@@ -50,8 +50,8 @@ def progress(description: str, total: float | None = None, *, enabled: bool = Tr
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(description, total=total)
 
-        def advance(steps: float = 1, description: str | None = None) -> None:
-            bar.update(task, advance=steps, description=description)
+        def advance(steps: float = 1, description: str | None = None, total: float | None = None) -> None:
+            bar.update(task, advance=steps, description=description, total=total)  # None changes nothing
 
         yield advance
 
@@ -74,5 +74,5 @@ def track(
             advance()
 
 
-def _nothing(steps: float = 1, description: str | None = None) -> None:
+def _nothing(steps: float = 1, description: str | None = None, total: float | None = None) -> None:
     pass

@@ -145,8 +145,8 @@ def test_any_number_of_jobs_gives_the_same_figures(suite, finished, tmp_path):
     tasks = tasks_of(suite, suite.experiments["1"], datasets=["A"], methods=["ours", "floor"])
     store = Store(tmp_path)
     seen = []
-    run_tasks(tasks, store, n_jobs=2, step=lambda n, text: seen.append(text))
-    assert len(seen) == 6 and seen[-1].startswith("6 of 6 fits")
+    run_tasks(tasks, store, n_jobs=2, step=lambda n, text, total: seen.append((n, text, total)))
+    assert [n for n, _, _ in seen] == [0, 1, 1, 1, 1, 1, 1] and seen[-1][1].startswith("6 of 6 fits")
     known = finished.rows()
     for digest, row in store.rows().items():
         assert row["measures"] == pytest.approx(known[digest]["measures"])
@@ -254,7 +254,7 @@ from bagwise.bench.tasks import tasks_of
 suite = read_suite(sys.argv[1])
 tasks = [t for e in suite.experiments.values() for t in tasks_of(suite, e)]
 print("go", flush=True)
-run_tasks(tasks, Store(sys.argv[2]), n_jobs=int(sys.argv[3]), step=lambda n, text: print(text, flush=True))
+run_tasks(tasks, Store(sys.argv[2]), n_jobs=int(sys.argv[3]), step=lambda n, text, total: print(text, flush=True))
 """
 
 
