@@ -254,7 +254,7 @@ from bagwise.bench.tasks import tasks_of
 suite = read_suite(sys.argv[1])
 tasks = [t for e in suite.experiments.values() for t in tasks_of(suite, e)]
 print("go", flush=True)
-run_tasks(tasks, Store(sys.argv[2]), n_jobs=int(sys.argv[3]), step=lambda n, text, total: print(text, flush=True))
+run_tasks(tasks, Store(sys.argv[2]), n_jobs=int(sys.argv[3]))
 """
 
 
