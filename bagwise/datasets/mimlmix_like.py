@@ -117,7 +117,7 @@ def make_mimlmix_like(
         made[views[0].name] if single else MultiViewBags(made),
         Y,
         instance_Y=truth[views[0].name] if single else truth,
-        name=f"mimlmix_{size}",
+        name="mimlmix_like",
         description="Generated from topics over labels and labels over instances, at a published size.",
         licence="none needed: generated numbers",
     )
