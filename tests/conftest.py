@@ -1,5 +1,7 @@
 import os
 
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -15,3 +17,9 @@ def public_data():
     if not folder:
         pytest.skip("BAGWISE_DATA does not point to a folder with the public sets")
     return folder
+
+
+@pytest.fixture(scope="session")
+def suite_file():
+    """A suite of experiments that takes a few seconds."""
+    return Path(__file__).parent / "bench" / "small" / "small.toml"
