@@ -29,7 +29,7 @@ def list_experiments(targets: Sequence[str] = ("all",)) -> list[dict[str, Any]]:
     list of dict
         ``id``, ``title``, ``datasets`` (name -> "at hand", "downloadable", "by hand" or "not public"),
         ``methods`` (name -> "implemented" or "not yet"), ``fits`` and ``minutes`` of the whole run, and
-        ``short_fits`` and ``short_minutes``, as measured on two cores; None where nobody has measured it.
+        ``short_fits`` and ``short_minutes``, for two cores; None where nobody has run it all.
     """
     found = []
     for suite, experiment in _wanted(targets):

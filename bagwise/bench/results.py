@@ -124,6 +124,8 @@ class _View:
     def cell(self, dataset: str, method: str, measure: str) -> Cell | None:
         published = self.published(dataset, method, measure)
         direction = published.direction if published else _direction(measure)
+        if method == NO_METHOD:
+            direction = "none"  # more bags are no better than fewer
         shown = self.shown(method)
         cell = Cell(dataset, shown, measure, direction, decimals=self._decimals(measure))  # type: ignore[arg-type]
         if published is not None:

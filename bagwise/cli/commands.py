@@ -215,7 +215,10 @@ def _show_experiments(found: list[dict[str, Any]], as_json: bool) -> None:
         rows.append((row["id"], row["title"], _counted(row["datasets"]), _counted(row["methods"]), *times))
     print_table(["id", "what", "data sets", "methods", "time", "short"], rows, "llllrr")
     say()
-    say("Times are those of two cores; a question mark stands where nobody has run the whole protocol.")
+    say(
+        "Times are for two cores, reckoned from fits that ran beside many others, so rather too long; a question "
+        "mark stands where nobody has run the whole protocol."
+    )
 
 
 def _counted(states: Mapping[str, str]) -> str:
