@@ -216,8 +216,8 @@ def _show_experiments(found: list[dict[str, Any]], as_json: bool) -> None:
     print_table(["id", "what", "data sets", "methods", "time", "short"], rows, "llllrr")
     say()
     say(
-        "Times are for two cores, reckoned from fits that ran beside many others, so rather too long; a question "
-        "mark stands where nobody has run the whole protocol."
+        "Times are for two cores, reckoned from fits that ran beside many others, so rather too long; a "
+        "question mark stands where nobody has run the whole protocol."
     )
 
 
