@@ -95,6 +95,8 @@ class _View:
         by_dataset = self.spec.get("curves") == "datasets"
         outer, inner = (self.methods, self.datasets) if by_dataset else (self.datasets, self.methods)
         outer = [name for name in outer if self._has_tasks(name)] or list(outer[:1])
+        reasons = [self.absence(name, method) for name in self.datasets for method in self.methods]
+        absent = [_sentence(reason) for reason in dict.fromkeys(reasons) if reason]
         panels = []
         for name in outer:
             for measure in self.spec["measures"]:
@@ -114,7 +116,7 @@ class _View:
                 x_log=self.spec.get("x_log", False),
                 y_log=self.spec.get("y_log", False),
                 curves=curves,
-                remarks=(self._protocol(), *self.remarks()),
+                remarks=(self._protocol(), *absent, *self.remarks()),
             )
             for k, (name, measure, curves) in enumerate(panels)
         ]
