@@ -45,7 +45,7 @@ benchmarks: env
 	test -z "$$BAGWISE_DATA" || $(BIN)/python benchmarks/read_all_sets.py
 	test -z "$$BAGWISE_DATA" || $(BIN)/python benchmarks/ored_logistic.py
 
-# Every published experiment that the data at hand allow, about two hours on two cores; may be stopped and resumed.
+# Every published experiment that the data at hand allow, about two hours on two cores; stop and resume at will.
 reproduce: env
 	OMP_NUM_THREADS=1 $(BIN)/bagwise reproduce all --short --n-jobs 2 --out reproduction --page docs/reproduction.md
 
