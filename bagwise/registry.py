@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import pkgutil
-from importlib import import_module
+from dataclasses import fields
 
 from bagwise import models
-from bagwise.base import MIMLClassifier
+from bagwise.base import MIMLClassifier, Traits
 
 
 def all_estimators(**traits: object) -> list[tuple[str, type[MIMLClassifier]]]:
@@ -25,21 +24,16 @@ def all_estimators(**traits: object) -> list[tuple[str, type[MIMLClassifier]]]:
     >>> "SingleInstanceLogisticRegression" in dict(all_estimators(instance_labels=False))
     False
     """
-    found = {}
-    for module in pkgutil.iter_modules(models.__path__):
-        if module.name.startswith("_"):
-            continue
-        for name, cls in vars(import_module(f"bagwise.models.{module.name}")).items():
-            if name.startswith("_") or not inspect.isclass(cls) or not issubclass(cls, MIMLClassifier):
-                continue
-            if cls.__module__ != f"bagwise.models.{module.name}":
-                continue
-            for trait in traits:
-                if not hasattr(cls.traits, trait):
-                    raise ValueError(f"no trait {trait!r}; see bagwise.base.Traits")
-            if all(getattr(cls.traits, trait) == value for trait, value in traits.items()):
-                found[name] = cls
-    return sorted(found.items())
+    for trait in traits:
+        if trait not in {field.name for field in fields(Traits)}:
+            raise ValueError(f"no trait {trait!r}; see bagwise.base.Traits")
+    return [
+        (name, cls)
+        for name, cls in sorted(vars(models).items())
+        if inspect.isclass(cls)
+        and issubclass(cls, MIMLClassifier)
+        and all(getattr(cls.traits, trait) == value for trait, value in traits.items())
+    ]
 
 
 def get_estimator(name: str) -> type[MIMLClassifier]:

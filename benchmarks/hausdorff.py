@@ -17,9 +17,9 @@ from scipy.spatial.distance import cdist
 from sklearn.model_selection import KFold
 
 from bagwise import load_dataset
-from bagwise.kernels.hausdorff import hausdorff_distances
 from bagwise.metrics import average_precision, coverage, hamming_loss, one_error, ranking_loss
 from bagwise.models import MIMLKNN, MIMLNN, MIMLRBF, MIMLSVM
+from bagwise.models.distance.hausdorff import hausdorff_distances
 
 MEASURES = ("1-AP", "coverage", "Hamming", "one-error", "ranking loss")
 # An independent prototype of the same descriptions on folds of its own, and the table of the MIML-GP paper,

@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 
 from bagwise import load_dataset
 from bagwise.models import MILES, MISVM, CodebookSVM, SetKernelSVM
-from bagwise.models.miles import bag_similarities, select_prototypes
+from bagwise.models.svm.miles import bag_similarities, select_prototypes
 
 # Tables 5 and 6 of the MIML-GP paper, which took them from earlier papers with settings of their own.
 NEWS = {

@@ -19,7 +19,7 @@ from sklearn.model_selection import KFold, StratifiedKFold, StratifiedShuffleSpl
 
 from bagwise import Bags, load_dataset
 from bagwise.metrics import average_precision, coverage, hamming_loss, one_error, ranking_loss
-from bagwise.models.miml_gp import MIMLGP
+from bagwise.models.gp.estimator import MIMLGP
 
 MEASURES = ("1-AP", "coverage", "Hamming", "one-error", "ranking loss")
 PAPER = {

@@ -33,16 +33,16 @@ from bagwise.metrics import (
     one_error,
     ranking_loss,
 )
-from bagwise.model_selection.mimlfast_grid import PAPER_GRID, select_mimlfast
-from bagwise.models._mimlfast_forward import Forward, Workers, fit_scaling
-from bagwise.models._mimlfast_train import (
+from bagwise.models.mimlfast.estimator import MIMLFast, contrast
+from bagwise.models.mimlfast.forward import Forward, Workers, fit_scaling
+from bagwise.models.mimlfast.select import PAPER_GRID, select_mimlfast
+from bagwise.models.mimlfast.train import (
     BatchTrainer,
     LabelRows,
     SGDTrainer,
     initial_parameters,
     scaled_copy,
 )
-from bagwise.models.mimlfast import MIMLFast, contrast
 
 N, N_TEST = 30_000, 3_000
 LITERAL = [(15.0, 5e-4), (15.0, 1e-4), (3.0, 1e-3), (3.0, 5e-3)]  # feature norm, gamma_0

@@ -31,9 +31,9 @@ from bagwise.metrics import (
     mean_average_precision,
     top_labels,
 )
-from bagwise.models._mimlmix_predict import predict_views
-from bagwise.models._mimlmix_settings import fixed_settings
-from bagwise.models.mimlmix import MIMLMix
+from bagwise.models.mimlmix.estimator import MIMLMix
+from bagwise.models.mimlmix.predict import predict_views
+from bagwise.models.mimlmix.settings import fixed_settings
 from bagwise.preprocessing import OnInstances
 
 GIVEN = {"eta": 3.0, "xi": 0.1, "kappa": 300.0, "nu": 10.0, "alpha_train": 5.0, "random_state": 0}

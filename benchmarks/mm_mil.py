@@ -26,12 +26,12 @@ import bagwise
 from bagwise.bags import Bags
 from bagwise.datasets import make_multi_target, make_sub_concepts
 from bagwise.kernels.segment import segment_max, segment_mean
-from bagwise.models._mm_mil_features import gaussian_kernel
-from bagwise.models._mm_mil_objective import activations, log_odds
-from bagwise.models._mm_mil_solvers import Problem, solve
-from bagwise.models._mm_mil_start import starting_points
-from bagwise.models.mm_mil import MMMIL, select_n_clusters
-from bagwise.utils.threads import small_products
+from bagwise.models.mm_mil.estimator import MMMIL, select_n_clusters
+from bagwise.models.mm_mil.features import gaussian_kernel
+from bagwise.models.mm_mil.objective import activations, log_odds
+from bagwise.models.mm_mil.solvers import Problem, solve
+from bagwise.models.mm_mil.start import starting_points
+from bagwise.parallel.blas import small_products
 
 BOOKS, BOXES = (9, 19, 22), (6, 12, 16)
 PUBLISHED = {"books": 0.815, "boxes": 0.854, "corel2000": 0.790, "sival": 0.819, "animals": 0.713}

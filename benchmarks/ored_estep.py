@@ -17,7 +17,7 @@ from pathlib import Path
 import numba
 import numpy as np
 
-from bagwise.kernels.union_posterior import union_posterior, union_residual
+from bagwise.models.ored.union_posterior import union_posterior, union_residual
 
 GRID = [
     (4000, 5, 4),

@@ -9,16 +9,13 @@ from bagwise.actions.matching import (
     align_instance_labels,
     align_labels,
     bags_for,
-    chosen_labels,
     label_names,
-    label_scores,
-    last_estimator,
 )
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.base import MIMLClassifier
 from bagwise.dataset import Dataset
 from bagwise.errors import BagwiseError, DataError
-from bagwise.inspection import annotate, instance_scores
+from bagwise.inspection import annotate, instance_scores, last_estimator, scores_and_labels
 from bagwise.metrics import evaluate, instance_accuracy
 from bagwise.registry import get_estimator
 
@@ -63,7 +60,7 @@ def measure(model: Any, dataset: Dataset) -> tuple[dict[str, float], list[str], 
     """Every measure that the data allow; labels unknown to the model; labels missing in the data."""
     bags, names = bags_for(model, dataset), label_names(model)
     Y, unknown, missing = align_labels(dataset, names)
-    scores = label_scores(model, bags)
+    scores, chosen = scores_and_labels(model, bags)
     known: dict[str, Any] = {}
     instance_Y = align_instance_labels(dataset, names)
     if instance_Y is not None and isinstance(bags, Bags) and hasattr(last_estimator(model), "annotate"):
@@ -73,7 +70,7 @@ def measure(model: Any, dataset: Dataset) -> tuple[dict[str, float], list[str], 
             "instance_scores": instance_scores(model, bags),
             "offsets": bags.offsets,
         }
-    measures = dict(evaluate(Y, scores, chosen_labels(model, scores), **known))
+    measures = dict(evaluate(Y, scores, chosen, **known))
     if known:
         given = annotate(model, bags, Y)
         measures["instance_accuracy_given_labels"] = instance_accuracy(instance_Y, given)

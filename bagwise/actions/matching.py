@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.pipeline import Pipeline
 
 from bagwise.bags import MultiViewBags
 from bagwise.dataset import UNKNOWN, Dataset
 from bagwise.datasets import list_datasets, load_dataset
 from bagwise.errors import BagwiseError, DataError
+from bagwise.inspection import last_estimator
 from bagwise.io import read
 
 File = str | PathLike[str]
@@ -143,33 +143,6 @@ def bags_for(model: Any, dataset: Dataset) -> Any:
         name, views = type(last_estimator(model)).__name__, ", ".join(dataset.bags.view_names)
         raise DataError(f"{name} takes one view; pick one of {views}")
     return dataset.bags
-
-
-def last_estimator(model: Any) -> Any:
-    """The classifier at the end of searches and pipelines."""
-    while True:
-        if hasattr(model, "best_estimator_"):
-            model = model.best_estimator_
-        elif isinstance(model, Pipeline):
-            model = model.steps[-1][1]
-        else:
-            return model
-
-
-def label_scores(model: Any, bags: Any) -> np.ndarray:
-    """Scores of a model as a matrix, one column per label."""
-    if not hasattr(model, "decision_function"):
-        raise BagwiseError(f"{type(model).__name__} has no decision_function and cannot score labels")
-    scores = np.asarray(model.decision_function(bags))
-    return scores[:, None] if scores.ndim == 1 else scores
-
-
-def chosen_labels(model: Any, scores: np.ndarray) -> np.ndarray:
-    """Predicted label sets; of several classes exactly one."""
-    classes = np.asarray(last_estimator(model).classes_)
-    if classes.ndim == 1 and len(classes) > 2:
-        return scores.argmax(axis=1)[:, None] == np.arange(scores.shape[1])
-    return scores > 0
 
 
 def blocks(bags: Any) -> list[tuple[int, int]]:

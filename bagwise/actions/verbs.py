@@ -21,10 +21,7 @@ from bagwise.actions.matching import (
     bags_for,
     blocks,
     check_target,
-    chosen_labels,
     label_names,
-    label_scores,
-    last_estimator,
     open_data,
 )
 from bagwise.bags import Bags, MultiViewBags
@@ -33,7 +30,7 @@ from bagwise.dataset import UNKNOWN, Dataset
 from bagwise.datasets import list_datasets
 from bagwise.errors import BagwiseError
 from bagwise.inspection import annotate as annotate_instances
-from bagwise.inspection import instance_scores
+from bagwise.inspection import instance_scores, last_estimator, scores_and_labels
 from bagwise.io import formats, write
 from bagwise.labels import unknown_label
 from bagwise.persistence import load, model_facts, save
@@ -164,8 +161,7 @@ def predict(model: File, data: File, out: File, *, progress: bool = False, **whe
 
     def tables() -> Iterator[Any]:
         for a, b in track(blocks(bags), "predicting", enabled=progress):
-            scores = label_scores(fitted, bags[a:b])
-            yield prediction_table(bags.bag_ids[a:b], scores, chosen_labels(fitted, scores), names)
+            yield prediction_table(bags.bag_ids[a:b], *scores_and_labels(fitted, bags[a:b]), names)
 
     return {"out": str(out), "rows": write_tables(tables(), out), "labels": list(names)}
 

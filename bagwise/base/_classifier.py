@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -14,7 +14,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
-from bagwise.base._input import BagInput
+from bagwise.base._input import BagInput, Traits
+from bagwise.base.parameters import Rules, check_parameters
 from bagwise.errors import DataError, quoted
 from bagwise.labels import binary_matrix, label_matrix
 
@@ -40,15 +41,29 @@ class MIMLClassifier(ClassifierMixin, BagInput):
 
     label_names_: tuple[str, ...]
 
+    # One rule, or several of which one must hold, for every argument of the constructor.
+    _parameters: ClassVar[Rules] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Give ``fit`` a ``sample_weight`` where the traits promise it; scikit-learn looks at it."""
+        super().__init_subclass__(**kwargs)
+        if "traits" in vars(cls) and "fit" not in vars(cls):
+            weighted = isinstance(cls.traits, Traits) and cls.traits.sample_weight
+            cls.fit = MIMLClassifier._fit_weighted if weighted else MIMLClassifier._fit_plain  # type: ignore
+
     # ------------------------------------------------------------------ what an algorithm writes
 
-    def _fit(self, bags: Any, Y: np.ndarray) -> None:
-        """Learn from bags and an int8 matrix of labels."""
+    def _fit(self, bags: Any, Y: np.ndarray, *weights: Any) -> None:
+        """Learn from bags and an int8 matrix of labels; with the trait, weights of bags (or None) too."""
         raise NotImplementedError
 
     def _scores(self, bags: Any) -> np.ndarray:
         """Score of every label for every bag; above 0 means predicted."""
         raise NotImplementedError
+
+    def _predict(self, bags: Any, scores: np.ndarray) -> np.ndarray:
+        """Decide from the bags and their scores which labels each bag carries: a matrix of truth values."""
+        return scores > 0
 
     def _instance_scores(self, bags: Bags) -> np.ndarray:
         """Score of every label for every instance; by default that of a bag with this instance alone."""
@@ -78,7 +93,7 @@ class MIMLClassifier(ClassifierMixin, BagInput):
 
     # ------------------------------------------------------------------ what users call
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def _fit_plain(self, X: Any, y: Any) -> Any:
         """Learn from bags and their labels.
 
         Parameters
@@ -92,9 +107,33 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         -------
         self
         """
-        bags, targets = self._check_training(X, y)
-        self._fit(bags, targets)
+        check_parameters(self, self._parameters)
+        self._fit(*self._check_training(X, y))
         return self
+
+    def _fit_weighted(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Learn from bags and their labels.
+
+        Parameters
+        ----------
+        X : Bags, list of 2-D arrays, or table
+            The bags.
+        y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
+            Their labels.
+        sample_weight : array of shape (n_bags,), optional
+            Weights of the bags.
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self, self._parameters)
+        bags, targets = self._check_training(X, y)
+        self._fit(bags, targets, self._check_weights(sample_weight, bags))
+        return self
+
+    _fit_plain.__name__ = _fit_weighted.__name__ = "fit"
+    fit = _fit_plain
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Score every label for every bag; above 0 means predicted.
@@ -109,12 +148,19 @@ class MIMLClassifier(ClassifierMixin, BagInput):
 
     def predict(self, X: Any) -> np.ndarray:
         """Predict the label set (or class) of every bag, in the number type of the training ``Y``."""
-        scores = self.decision_function(X)
-        if self._target == "multilabel":
-            return (scores > 0).astype(self._target_dtype)
+        return self.scores_and_labels(X)[1]
+
+    def scores_and_labels(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Results of ``decision_function`` and ``predict`` for the price of one."""
+        check_is_fitted(self)
+        bags = self._as_bags(X, reset=False)
+        scores = self._scores(bags)
+        if self._target == "multiclass":
+            return scores, self.classes_[scores.argmax(axis=1)]
+        chosen = self._predict(bags, scores)
         if self._target == "binary":
-            return self.classes_[(scores > 0).astype(np.intp)]
-        return self.classes_[scores.argmax(axis=1)]
+            return scores[:, 0], self.classes_[chosen[:, 0].astype(np.intp)]
+        return scores, chosen.astype(self._target_dtype)
 
     @available_if(lambda self: self.traits.probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:

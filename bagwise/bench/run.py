@@ -14,7 +14,7 @@ from bagwise.bench.problems import load_problem
 from bagwise.bench.store import Store, source_commit
 from bagwise.bench.tasks import Task
 from bagwise.errors import BagwiseError
-from bagwise.parallel import effective_n_jobs, stream
+from bagwise.parallel import stream, threads
 
 _GATHER_AFTER = 60.0  # seconds between two gatherings of finished rows
 
@@ -128,7 +128,7 @@ class _Estimate:
         self, pending: list[Task], wanted: dict[str, Task], rows: dict[str, Any], n_jobs: int | None
     ) -> None:
         self.pending = {task.digest: (task.dataset, task.method) for task in pending}
-        self.n_jobs = effective_n_jobs(n_jobs)
+        self.n_jobs = threads(n_jobs)
         self.seen: dict[tuple[str, str], list[float]] = defaultdict(list)
         for digest, row in rows.items():
             if digest in wanted and row["fit_seconds"] is not None:

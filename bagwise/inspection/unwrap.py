@@ -17,10 +17,15 @@ def unwrap(model: Any, X: Any) -> tuple[Any, Any]:
         if hasattr(model, "best_estimator_"):
             model = model.best_estimator_
         elif isinstance(model, Pipeline):
-            X = model[:-1].transform(X) if len(model.steps) > 1 else X
+            X = X if X is None or len(model.steps) == 1 else model[:-1].transform(X)
             model = model.steps[-1][1]
         else:
             return model, X
+
+
+def last_estimator(model: Any) -> Any:
+    """The classifier at the end of searches and pipelines."""
+    return unwrap(model, None)[0]
 
 
 def instance_scores(model: Any, X: Any) -> np.ndarray:
@@ -44,6 +49,33 @@ def instance_scores(model: Any, X: Any) -> np.ndarray:
         return inner.instance_scores(seen)
     scores = model.decision_function(_bags(X).singletons())
     return scores[:, None] if scores.ndim == 1 else scores
+
+
+def scores_and_labels(model: Any, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and predicted labels of any model, pipeline or search: two matrices with a column per label.
+
+    What is predicted is what ``model.predict`` says, as a matrix of truth values also for 1-D classes.
+
+    Examples
+    --------
+    >>> from bagwise.models import MIMLDummy
+    >>> scores, chosen = scores_and_labels(MIMLDummy().fit([[[1.0]], [[2.0]], [[3.0]]], [1, 1, 0]), [[[5.0]]])
+    >>> scores.round(2), chosen
+    (array([[0.17]]), array([[ True]]))
+    """
+    inner, seen = unwrap(model, X)
+    if hasattr(inner, "scores_and_labels"):
+        scores, labels = inner.scores_and_labels(seen)
+    elif hasattr(model, "decision_function"):
+        scores, labels = np.asarray(model.decision_function(X)), np.asarray(model.predict(X))
+    else:
+        raise TypeError(f"{type(inner).__name__} has no decision_function and cannot score labels")
+    scores = scores[:, None] if scores.ndim == 1 else scores
+    if labels.ndim == 2:
+        return scores, labels > 0
+    classes = np.asarray(inner.classes_)
+    chosen = labels[:, None] == (classes[1:] if len(classes) == 2 else classes)
+    return scores, chosen
 
 
 def key_instances(model: Any, X: Any, k: int = 1) -> np.ndarray:

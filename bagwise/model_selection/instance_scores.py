@@ -11,7 +11,7 @@ from sklearn.model_selection import check_cv
 from bagwise.bags import Bags, instance_rows
 from bagwise.base import is_list_of_bags
 from bagwise.inspection import instance_scores
-from bagwise.model_selection.multilabel_kfold import MultilabelKFold
+from bagwise.models._shared.folds import MultilabelKFold
 from bagwise.parallel import run
 
 

@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.model_selection import cross_val_predict
 
 from bagwise.base import MIMLClassifier, Traits
-from bagwise.model_selection.multilabel_kfold import MultilabelKFold
+from bagwise.models._shared.folds import MultilabelKFold
 
 
 class LabelThresholds(MIMLClassifier):

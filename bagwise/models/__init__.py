@@ -1,40 +1,40 @@
 """The catalogue: one algorithm, one file."""
 
 # Bounds that every table needs
-from bagwise.models.dummy import MIMLDummy
-from bagwise.models.single_instance import SingleInstanceLogisticRegression
+from bagwise.models.bounds.dummy import MIMLDummy
+from bagwise.models.bounds.single_instance import SingleInstanceLogisticRegression
 
 # Which instance carries which label, exactly
-from bagwise.models.ored_logistic import ORedLogisticRegression
+from bagwise.models.ored.estimator import ORedLogisticRegression
 
 # Which instance carries which label: the baselines
-from bagwise.models.lsb_cmm import LSBCMM
-from bagwise.models.rank_loss_sim import RankLossSIM
+from bagwise.models.instance.lsb_cmm import LSBCMM
+from bagwise.models.instance.rank_loss_sim import RankLossSIM
 
 # Many bags, many labels
-from bagwise.models.mimlfast import MIMLFast
+from bagwise.models.mimlfast.estimator import MIMLFast
 
 # Probabilities with error bars, and how labels go together
-from bagwise.models.miml_gp import MIMLGP
+from bagwise.models.gp.estimator import MIMLGP
 
 # Several views, some missing
-from bagwise.models.mimlmix import MIMLMix
+from bagwise.models.mimlmix.estimator import MIMLMix
 
 # Distances between bags: the baselines of MIML papers
-from bagwise.models.miml_knn import MIMLKNN
-from bagwise.models.miml_nn import MIMLNN
-from bagwise.models.miml_rbf import MIMLRBF
-from bagwise.models.miml_svm import MIMLSVM
+from bagwise.models.distance.miml_knn import MIMLKNN
+from bagwise.models.distance.miml_nn import MIMLNN
+from bagwise.models.distance.miml_rbf import MIMLRBF
+from bagwise.models.distance.miml_svm import MIMLSVM
 
 # Binary concepts with many faces, and one label against the rest
-from bagwise.models.mm_mil import MMMIL, select_n_clusters
-from bagwise.models.one_vs_rest import OneVsRestMIL
+from bagwise.models.mm_mil.estimator import MMMIL, select_n_clusters
+from bagwise.models.wrappers.one_vs_rest import OneVsRestMIL
 
 # One label at a time: the baselines of multi-instance papers
-from bagwise.models.codebook_svm import CodebookSVM
-from bagwise.models.mi_svm import MISVM
-from bagwise.models.miles import MILES
-from bagwise.models.set_kernel_svm import SetKernelSVM
+from bagwise.models.svm.codebook_svm import CodebookSVM
+from bagwise.models.svm.mi_svm import MISVM
+from bagwise.models.svm.miles import MILES
+from bagwise.models.svm.set_kernel_svm import SetKernelSVM
 
 __all__ = [
     "LSBCMM",

@@ -1,0 +1,1 @@
+"""What several methods share; one module for each thing."""

@@ -1,0 +1,1 @@
+"""MIML-GP: Gaussian processes over instances, and how labels go together."""

@@ -1,0 +1,207 @@
+"""Features P with P P' close to the kernel between bags: Sect. 3.6 of MIML-GP without n x n matrices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+from bagwise.models.gp.covariances import InstanceKernel, bag_means, dense
+from bagwise.parallel import small_products
+
+EIGEN_LIMIT = 3000  # bags up to which the bags' own Gram matrix is decomposed
+LINEAR_LIMIT = 1000  # features up to which a linear kernel keeps its features whole
+RANK_LIMIT = 1000  # rank at which a pivoted Cholesky factor stops unless told otherwise
+_NEGLIGIBLE = 1e-12  # of the largest eigenvalue
+
+
+@dataclass
+class FeatureMap:
+    """How to compute features of any bags: from their mean instance, or from kernels with landmarks.
+
+    Parameters
+    ----------
+    projection : ndarray of shape (d or n_landmarks, m)
+        What multiplies the mean instance or the mean kernel with the landmark bags.
+    landmarks, offsets : instances and their bags, or None
+        None for explicit features of a linear kernel.
+    intercept : ndarray of shape (m,)
+        Added to the product: the constant's share of explicit features, else 0.
+    whole : bool
+        Whether ``base`` of the training bags is the kernel itself, or its exact factor.
+    """
+
+    kernel: InstanceKernel
+    projection: np.ndarray
+    intercept: np.ndarray
+    landmarks: Any = None
+    offsets: np.ndarray | None = None
+    whole: bool = False
+
+    def base(self, X: Any, offsets: np.ndarray) -> Any:
+        """What features are linear in: mean instances (CSR if given so), or kernels with the landmarks."""
+        if self.landmarks is None or self.offsets is None:
+            return bag_means(X, offsets)
+        return self.kernel.between(X, offsets, self.landmarks, self.offsets)
+
+
+def build_features(
+    kernel: InstanceKernel,
+    X: Any,
+    offsets: np.ndarray,
+    *,
+    factor: str,
+    share: float,
+    rank: int | None,
+    random_state: np.random.RandomState,
+) -> tuple[np.ndarray, FeatureMap]:
+    """Factor the mean kernel of bags; for single instances ``offsets`` counts rows.
+
+    Returns
+    -------
+    P : ndarray of shape (n_bags, m)
+        Columns are orthogonal, the longest first, which is what makes the block preconditioner good.
+    map : FeatureMap
+        The same for other bags.
+    """
+    n, d = len(offsets) - 1, X.shape[1]
+    # decompositions of such matrices wait more than they gain from a second core unless it is quite idle
+    with small_products(0.0 if max(n, d) <= EIGEN_LIMIT else np.inf):
+        if kernel.kernel == "linear" and factor in ("auto", "eigen") and d <= min(EIGEN_LIMIT, max(n, 1000)):
+            keep = 1.0 if factor == "auto" and d <= LINEAR_LIMIT else share
+            return _explicit(kernel, X, offsets, keep, rank)
+        if factor == "eigen" or (factor == "auto" and n <= EIGEN_LIMIT):
+            return _eigen(kernel, X, offsets, share, rank)
+        if factor == "nystroem":
+            return _nystroem(kernel, X, offsets, rank, random_state)
+        return _pivoted(kernel, X, offsets, share, rank)
+
+
+def _leading(values: np.ndarray, share: float, rank: int | None, trace: float) -> int:
+    """How many eigenvalues, largest first, make up the share of the trace."""
+    positive = int((values > _NEGLIGIBLE * max(values[0], 0.0)).sum())
+    if rank is not None:
+        return max(1, min(rank, positive))
+    if share >= 1.0:
+        return max(1, positive)
+    held = np.cumsum(np.maximum(values, 0.0))
+    enough = int(np.searchsorted(held, share * trace)) + 1
+    return max(1, min(enough, positive))
+
+
+def _explicit(kernel, X, offsets, share, rank):
+    """Linear kernel: rotate the mean instances so that P'P is diagonal; nothing of size n x n."""
+    Z = dense(bag_means(X, offsets))
+    if kernel.constant > 0:
+        Z = np.hstack([Z, np.full((len(Z), 1), kernel.constant**0.5)])
+    values, vectors = linalg.eigh(Z.T @ Z)
+    order = np.argsort(values)[::-1]
+    m = _leading(values[order], share, rank, values.sum())
+    V = _signed(vectors[:, order[:m]])
+    if kernel.constant > 0:
+        projection, intercept = V[:-1], kernel.constant**0.5 * V[-1]
+    else:
+        projection, intercept = V, np.zeros(m)
+    return Z @ V, FeatureMap(kernel, np.ascontiguousarray(projection), intercept, whole=True)
+
+
+def _eigen(kernel, X, offsets, share, rank):
+    K = kernel.gram(X, offsets)
+    values, vectors = _leading_pairs(K, share, rank)
+    m = _leading(values, share, rank, np.trace(K))
+    roots = np.sqrt(np.maximum(values[:m], np.finfo(float).tiny))
+    U = np.ascontiguousarray(vectors[:, :m])
+    return U * roots, FeatureMap(kernel, U / roots, np.zeros(m), X, offsets, whole=True)
+
+
+def _leading_pairs(K, share, rank):
+    """Eigenvalues and eigenvectors, largest first: all of them, or some more than are needed.
+
+    A pivoted Cholesky factor costs a tenth of a decomposition and bounds the number of eigenvectors that
+    hold the share. Where they are few, subspace iteration from its columns finds them.
+    """
+    n = len(K)
+    C, order, held, _ = linalg.lapack.dpstrf(K, tol=-1.0, lower=1)
+    C = np.tril(C)
+    if rank is None:
+        explained = np.cumsum((C[:, :held] ** 2).sum(axis=0))
+        enough = int(np.searchsorted(explained, share * np.trace(K))) + 1
+    else:
+        enough = 2 * rank
+    if enough > n // 6:
+        values, vectors = linalg.eigh(K, driver="evd")
+        return values[::-1], vectors[:, ::-1]
+    Q = np.empty((n, min(enough + 20, held)))
+    Q[order - 1] = C[:, : Q.shape[1]]
+    for _ in range(4):
+        Q = linalg.qr(K @ Q, mode="economic")[0]
+    values, vectors = linalg.eigh(Q.T @ K @ Q)
+    return values[::-1], (Q @ vectors)[:, ::-1]
+
+
+def _nystroem(kernel, X, offsets, rank, random_state):
+    """Randomly chosen landmark bags, P = K_nm K_mm^{-1/2}, then rotated."""
+    n = len(offsets) - 1
+    m = min(n, 100 if rank is None else rank)
+    chosen = np.sort(random_state.permutation(n)[:m])
+    landmarks, z_offsets = _take(X, offsets, chosen)
+    values, vectors = linalg.eigh(kernel.gram(landmarks, z_offsets))
+    good = values > 1e-10 * values[-1]
+    root = vectors[:, good] / np.sqrt(values[good])
+    return _rotated(kernel, X, offsets, landmarks, z_offsets, root)
+
+
+def _pivoted(kernel, X, offsets, share, rank):
+    """Pivoted Cholesky factor: one column of the kernel per step, that of the bag explained worst."""
+    n = len(offsets) - 1
+    limit = min(n, RANK_LIMIT if rank is None else rank)
+    left = kernel.with_itself(X, offsets)
+    trace, floor = left.sum(), 1e-10 * left.max()
+    stop = (1.0 - share) * trace if rank is None else 0.0
+    C = np.empty((limit, n))  # one row per step, so that the products below run along memory
+    pivots: list[int] = []
+    column_of = kernel.with_all(X, offsets)
+    while len(pivots) < limit and left.sum() > stop and left.max() > floor:
+        i = int(left.argmax())
+        k = len(pivots)
+        column = column_of(*_take(X, offsets, np.array([i])))[0]
+        if k:
+            column -= C[:k, i] @ C[:k]
+        C[k] = column / np.sqrt(column[i])
+        C[k, pivots] = 0.0  # zero but for rounding: what earlier pivots explain whole
+        left = np.maximum(left - C[k] ** 2, 0.0)
+        left[i] = 0.0
+        pivots.append(i)
+    m = len(pivots)
+    landmarks, z_offsets = _take(X, offsets, np.array(pivots))
+    # C' = K_np T^{-1} with T the triangle that C' has at the pivots
+    triangle = C[:m, pivots].T
+    inverse = linalg.solve_triangular(triangle, np.eye(m), lower=True).T
+    C = C[:m]
+    _, vectors = linalg.eigh(C @ C.T)
+    vectors = _signed(vectors[:, ::-1])
+    P = np.ascontiguousarray(C.T @ vectors)
+    return P, FeatureMap(kernel, inverse @ vectors, np.zeros(m), landmarks, z_offsets)
+
+
+def _rotated(kernel, X, offsets, landmarks, z_offsets, root):
+    P = kernel.between(X, offsets, landmarks, z_offsets) @ root
+    _, vectors = linalg.eigh(P.T @ P)
+    vectors = _signed(vectors[:, ::-1])
+    return P @ vectors, FeatureMap(kernel, root @ vectors, np.zeros(len(vectors)), landmarks, z_offsets)
+
+
+def _signed(vectors: np.ndarray) -> np.ndarray:
+    """Eigenvectors with their largest entry positive, so that draws of weights do not hang on rounding."""
+    largest = np.abs(vectors).argmax(axis=0)
+    return vectors * np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0)
+
+
+def _take(X: Any, offsets: np.ndarray, bags: np.ndarray) -> tuple[Any, np.ndarray]:
+    """The instances of some bags and their offsets."""
+    sizes = offsets[bags + 1] - offsets[bags]
+    cut = np.concatenate([[0], np.cumsum(sizes)])
+    rows = np.arange(cut[-1]) + np.repeat(offsets[bags] - cut[:-1], sizes)
+    return X[rows], cut

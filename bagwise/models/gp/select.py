@@ -1,0 +1,54 @@
+"""Choosing width and transform: by the approximate evidence, or by cross-validation of training bags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.model_selection import KFold
+
+from bagwise.models.gp.transforms import apply_transform, learn_scale
+
+_STEPS = 2.0 ** np.arange(-2.0, 2.0, 0.5)  # eight widths around the median distance
+
+
+def width_grid(X: Any, transform: str) -> np.ndarray:
+    """Eight widths around the median distance between instances, of which at most 1000 are looked at."""
+    rows = np.unique(np.linspace(0, X.shape[0] - 1, min(X.shape[0], 1000)).astype(np.int64))
+    Z = apply_transform(X[rows], transform, learn_scale(X, transform))
+    Z = Z.toarray() if sparse.issparse(Z) else Z
+    squares = np.einsum("ij,ij->i", Z, Z)
+    distances = np.maximum(squares[:, None] + squares[None, :] - 2.0 * Z @ Z.T, 0.0)
+    apart = distances[distances > 1e-12 * max(distances.max(), 1e-300)]
+    middle = float(np.sqrt(np.median(apart))) if apart.size else 1.0
+    return middle * _STEPS
+
+
+def by_evidence(model: Any, bags: Any, Y: np.ndarray, candidates: list[tuple[str, float]]) -> np.ndarray:
+    """Laplace evidence of each candidate, with log-determinants from blocks so that all are comparable."""
+    values, K, last = [], None, None
+    for transform, width in candidates:
+        if transform != last:
+            K = None  # another scale: the covariance of the last candidate is no good start
+        X = apply_transform(bags.X, transform, learn_scale(bags.X, transform))
+        value, K = model._quick_evidence(X, bags.offsets, Y, width, K)
+        values.append(value)
+        last = transform
+    return np.array(values)
+
+
+def by_cross_validation(
+    model: Any, bags: Any, Y: np.ndarray, candidates: list[tuple[str, float]], seed: int
+) -> np.ndarray:
+    """Mean log-likelihood of the labels of bags that were left out."""
+    folds = min(model.cv, len(bags))
+    values = np.zeros(len(candidates))
+    for train, test in KFold(folds, shuffle=True, random_state=seed).split(Y):
+        for i, (transform, width) in enumerate(candidates):
+            trial = clone(model).set_params(width=width, scaling=transform, mode="fast")
+            p = trial.fit(bags[train], Y[train]).predict_proba(bags[test])
+            p = np.clip(np.where(Y[test] > 0, p, 1.0 - p), 1e-12, 1.0)
+            values[i] += np.log(p).sum()
+    return values / Y.size

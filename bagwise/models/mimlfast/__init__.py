@@ -1,0 +1,1 @@
+"""MIMLfast: many bags, many labels, a shared space and sub-concepts."""

@@ -1,0 +1,1 @@
+"""MIMLmix: a generative mixture over several views, some of them missing."""

@@ -1,0 +1,211 @@
+"""Training of the label-instance part of MIMLmix: layout of the data, statistics of bags, the EM loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from bagwise.bags import Bags
+from bagwise.models.mimlmix import kernels
+from bagwise.models.mimlmix.views import CountView, GaussianView
+
+WEIGHT_ROUNDS = (
+    4,
+    7,
+)  # iterations after which view weights are estimated anew; no ascent step, so only twice
+
+
+class Layout:
+    """Bags, their label sets and their views in the arrays of the kernels.
+
+    Parameters
+    ----------
+    views : mapping of str to Bags
+        Views of the same bags.
+    Y : 0/1 matrix (n_bags, n_components)
+        Label sets over the components of the model.
+    hypers : mapping of str to dict
+        Kind and fixed settings of every view.
+    """
+
+    def __init__(self, views: Mapping[str, Bags], Y: np.ndarray, hypers: Mapping[str, dict]) -> None:
+        n_bags = len(Y)
+        bag_of, self.labels = np.nonzero(Y)
+        n_labels = np.bincount(bag_of, minlength=n_bags)
+        self.label_start = starts(n_labels)
+        sets = sparse.csr_array((np.ones(len(self.labels)), self.labels, self.label_start), shape=Y.shape)
+        makers = {"counts": CountView, "gaussian": GaussianView}
+        self.views: list[Any] = [
+            makers[hypers[v]["kind"]](bags, sets, hypers[v]) for v, bags in views.items()
+        ]
+        sizes = np.sum([view.sizes for view in self.views], axis=0)
+        self.inst_start, self.pair_start = starts(sizes), starts(sizes * n_labels)
+        self.view_of = np.empty(self.inst_start[-1], dtype=np.int64)
+        self.multiplicity = np.empty(self.inst_start[-1])
+        lead = np.zeros(n_bags, dtype=np.int64)
+        for v, view in enumerate(self.views):
+            view.place(lead, self.inst_start, self.pair_start, n_labels)
+            view.connect(self.label_start, self.labels)
+            self.view_of[view.row_inst] = v
+            self.multiplicity[view.row_inst] = view.multiplicity
+            lead += view.sizes
+        self.n_labels = n_labels
+        self.P = np.empty(self.pair_start[-1])
+        self.shift = np.zeros(self.inst_start[-1])
+
+    @property
+    def n_bags(self) -> int:
+        """Number of bags."""
+        return len(self.label_start) - 1
+
+    def uniform_statistics(self) -> list[dict[str, Any]]:
+        """Statistics of phi = 1/L_n: where training begins; labels alone break the symmetry."""
+        pairs = np.diff(self.pair_start)
+        self.P[:] = np.repeat(1.0 / np.maximum(self.n_labels, 1), pairs)
+        return [view.collect(self.P) for view in self.views]
+
+    def cold_gamma(self, alpha: float, weights: np.ndarray) -> np.ndarray:
+        """Each label's prior and an equal share of the bag's instances."""
+        mass = self._inst_weights(weights)
+        bag = np.repeat(np.arange(self.n_bags), np.diff(self.inst_start))
+        per_bag = np.bincount(bag, mass, minlength=self.n_bags) / np.maximum(self.n_labels, 1)
+        return alpha + np.repeat(per_bag, self.n_labels)
+
+    def _inst_weights(self, weights: np.ndarray) -> np.ndarray:
+        return weights[self.view_of] * self.multiplicity
+
+
+@dataclass
+class Statistics:
+    """What one pass over bags says about the model; additive over bags (`__add__`)."""
+
+    views: list[dict[str, Any]]
+    bound: float
+    slope: np.ndarray  # dL/dw_v
+    instances: np.ndarray  # of every view
+    n_bags: int
+
+    def __add__(self, other: Statistics) -> Statistics:
+        views = [{k: a[k] + b[k] for k in a} for a, b in zip(self.views, other.views)]
+        return Statistics(
+            views,
+            self.bound + other.bound,
+            self.slope + other.slope,
+            self.instances + other.instances,
+            self.n_bags + other.n_bags,
+        )
+
+
+def collect_statistics(
+    layout: Layout, weights: np.ndarray, alpha: float, gamma: np.ndarray, max_inner: int, tol: float
+) -> Statistics:
+    """E-step over all bags and the statistics of the M-step; ``gamma`` is updated in place.
+
+    The one function behind batch training, `partial_fit` and training over partitions of the bags.
+    """
+    for view in layout.views:
+        view.fill(layout.P, layout.shift)
+    bound, log_r = np.empty(layout.n_bags), np.zeros(len(layout.view_of))
+    kernels.infer_bags(
+        layout.label_start,
+        layout.inst_start,
+        layout.pair_start,
+        layout.P,
+        layout.shift,
+        layout._inst_weights(weights),
+        np.full(len(gamma), float(alpha)),
+        gamma,
+        max_inner,
+        tol,
+        bound,
+        log_r,
+    )
+    n_views = len(layout.views)
+    slope = np.bincount(layout.view_of, log_r * layout.multiplicity, minlength=n_views)
+    instances = np.bincount(layout.view_of, layout.multiplicity, minlength=n_views)
+    collected = [view.collect(layout.P) for view in layout.views]
+    return Statistics(collected, float(bound.sum()), slope, instances, layout.n_bags)
+
+
+def view_weights(slope: np.ndarray, instances: np.ndarray, tau: np.ndarray) -> np.ndarray:
+    """Weights of the views from eq. 11: w_v in proportion to log2(Delta_v - min Delta + 2) + tau_v.
+
+    Examples
+    --------
+    >>> view_weights(np.array([-10.0, -60.0]), np.array([10.0, 10.0]), np.zeros(2)).round(3)
+    array([0.737, 0.263])
+    """
+    delta = slope / np.maximum(instances, 1.0)
+    scaled = np.log2(delta - delta.min() + 2.0) + tau
+    return scaled / scaled.sum()
+
+
+@dataclass
+class Trained:
+    """Result of `train`."""
+
+    views: list[dict[str, Any]]
+    weights: np.ndarray
+    elbo: np.ndarray
+    n_iter: int
+    converged: bool
+    statistics: Statistics
+
+
+def train(
+    layout: Layout,
+    *,
+    alpha: float,
+    tau: np.ndarray | None,
+    max_iter: int,
+    tol: float,
+    tied_start: int,
+    max_inner: int,
+    inner_tol: float = 1e-6,
+) -> Trained:
+    """Algorithm 2 with warm-started gamma: EM until the relative rise of the objective falls below ``tol``.
+
+    ``tau`` None keeps all view weights equal. The returned history covers the iterations under the final
+    view weights, along which the objective cannot fall.
+    """
+    n_views = len(layout.views)
+    weights = np.full(n_views, 1.0 / n_views)
+    starting_tied = [v for v in layout.views if tied_start and v.hyper.get("covariance") == "full"]
+    for view in starting_tied:
+        view.tied = True
+    for view, stats in zip(layout.views, layout.uniform_statistics()):
+        view.update(stats)
+    gamma = layout.cold_gamma(alpha, weights)
+    rounds = WEIGHT_ROUNDS if tau is not None and n_views > 1 else ()
+    settled = max([tied_start if starting_tied else 0, *rounds])
+    elbo: list[float] = []
+    converged = False
+    iteration = 0
+    for iteration in range(1, max_iter + 1):
+        found = collect_statistics(layout, weights, alpha, gamma, max_inner, inner_tol)
+        prior = sum(w * view.log_prior() for w, view in zip(weights, layout.views))
+        elbo.append(found.bound + prior)
+        rise = elbo[-1] - elbo[-2] if len(elbo) > 1 else np.inf
+        if iteration > settled + 1 and rise < tol * abs(elbo[-1]):
+            converged = True
+            break
+        if iteration == tied_start:
+            for view in starting_tied:
+                view.tied = False
+        for view, stats in zip(layout.views, found.views):
+            view.update(stats)
+        if iteration in rounds and iteration < max_iter:
+            assert tau is not None  # without it there are no rounds
+            weights = view_weights(found.slope, found.instances, tau)
+            elbo.clear()
+    exported = [view.export() for view in layout.views]
+    return Trained(exported, weights, np.array(elbo), iteration, converged, found)
+
+
+def starts(sizes: np.ndarray) -> np.ndarray:
+    """Offsets of consecutive runs of these sizes."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)

@@ -1,0 +1,1 @@
+"""MM-MIL: concepts with many faces."""

@@ -1,0 +1,320 @@
+"""MM-MIL: multi-instance learning of concepts with many faces, by a mixture of experts over instances."""
+
+from __future__ import annotations
+
+import warnings
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from bagwise.base import MIMLClassifier, Traits
+from bagwise.kernels.segment import segment_argmax, segment_max
+from bagwise.models._shared.each_label import constant_score, each_label
+from bagwise.models._shared.instance_softmax import feature_scale, scale_features, unscale_weights
+from bagwise.models.mm_mil.checks import warn_of_contradictions
+from bagwise.models.mm_mil.features import gaussian_kernel, median_distance, whitening
+from bagwise.models.mm_mil.kernels import instance_posteriors
+from bagwise.models.mm_mil.select import select_n_clusters
+from bagwise.models.mm_mil.solvers import learn_label
+from bagwise.parallel import small_products
+
+__all__ = ["MMMIL", "select_n_clusters"]
+
+NO_CLUSTER = -1  # what `bag_clusters` says of a bag that is not positive
+
+
+class MMMIL(MIMLClassifier):
+    r"""Mixture-model multi-instance learning: positive instances may come from several clusters.
+
+    A gate (multinomial logit) says to which of ``n_clusters`` clusters an instance belongs, an expert
+    (logistic regression) per cluster whether it is positive; a bag is as positive as its most positive
+    instance. Several labels are learned one by one, on the same features.
+
+    Parameters
+    ----------
+    n_clusters : int, default=3
+        Number of clusters M. 1 is multi-instance logistic regression. `select_n_clusters` chooses it.
+    kernel : {None, "rbf"}, default=None
+        None is linear in the features; "rbf" uses ``exp(-|x - x'|^2 / (2 sigma2_))`` to ``n_landmarks``
+        training instances.
+    width_scale : float, default=0.5
+        ``sigma2_`` as a multiple of the median squared distance between instances; try 1/8 to 2.
+    n_landmarks : int, default=500
+        Number of training instances that span the kernel's functions; all, if there are fewer.
+    gate_penalty, expert_penalty : float, default=0.1
+        Penalties lambda and beta on squared norms, without the intercepts. The loss is a sum over bags, so
+        larger sets stand larger values; try 0.003 to 0.1 with a kernel, 0.1 to 1 without.
+    solver : {"smooth", "em", "paper"}, default="smooth"
+        "smooth": L-BFGS on a soft maximum of growing sharpness. "em": hard choice of one instance per bag,
+        then experts and gates in turn with weights that make the bound tight. "paper": the same with the
+        sub-problems as printed in [1]_. All keep the point with the lowest objective, their start included.
+    n_init : int, default=3
+        Number of starts.
+    max_iter : int, default=100
+        Limit on the iterations of L-BFGS at each sharpness, or on the choices of instances.
+    tol : float, default=1e-6
+        Relative change of the objective at which to stop.
+    standardize : bool, default=True
+        Whether to learn on standardised features (sparse ones are scaled without centring). Without a kernel,
+        coefficients always speak of the features as given.
+    n_jobs : int, optional
+        Labels learned at the same time; the result does not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Seed of landmarks and starts. Every label starts from the same seed.
+
+    Attributes
+    ----------
+    expert_coef_, gate_coef_ : ndarray of shape (n_labels, n_clusters, n_features)
+        Weights; with a kernel, of the similarities to ``landmarks_``.
+    expert_intercept_, gate_intercept_ : ndarray of shape (n_labels, n_clusters)
+        Intercepts.
+    objective_ : list of ndarray
+        For every label the objective with the hard maximum at the start, after every iteration, and at the
+        model that was kept, which is the lowest of all.
+    n_iter_ : int
+        Most iterations that a label took.
+    landmarks_ : ndarray or CSR of shape (n_landmarks, n_features)
+        Only with a kernel: landmarks, in standardised features.
+    sigma2_ : float
+        Only with a kernel: its squared radius.
+
+    Notes
+    -----
+    Symbols of [1]_: ``t_m`` is a row of ``expert_coef_`` with its intercept, ``w_m`` of ``gate_coef_``
+    (``alpha^t``, ``alpha^w`` with a kernel), ``y_ijm`` and ``theta_ijm`` their logistic and softmax,
+    ``lambda`` is ``gate_penalty`` and ``beta`` is ``expert_penalty``. The objective is Eq. (7),
+
+    .. math:: -\sum_i \ln P(l_i | B_i) + \lambda \sum_m |w_m|^2 + \beta \sum_m |t_m|^2, \quad
+        P(+ | B_i) = \max_j \sum_m \theta_{ijm} y_{ijm} .
+
+    The score of an instance is its log-odds ``ln p - ln(1 - p)``, computed from two sums of positive terms,
+    so that confident instances keep all digits; a bag has the largest score of its instances.
+
+    **Differences from [1]**: (a) The default solver is not EM. The bound of Eq. (10) is not tight, SP2 is not
+    the convex regression it is taken for, and choosing one instance per bag makes negative bags jump from
+    instance to instance; minimising the soft maximum ``(1 / v) log sum_j exp(v r_j)`` of log-odds for
+    v = 1, 3, 10, 30 reaches far lower values of the same Eq. (7). ``solver="paper"`` is the printed
+    algorithm. (b) Gates and experts have intercepts, without which half of the space is positive. (c) The
+    kernel's basis is fixed, where Eqs. (13) and (16) change it with every choice of instances, which changes
+    what the weights mean. (d) Widths are relative to the median distance. (e) Several labels are learned one
+    against the rest.
+
+    References
+    ----------
+    .. [1] Q. Wang, L. Si, D. Zhang: A discriminative data-dependent mixture-model approach for multiple
+       instance learning in image classification. ECCV 2012.
+
+    Examples
+    --------
+    >>> from bagwise.datasets import make_sub_concepts
+    >>> data = make_sub_concepts(n_bags=300, n_labels=1, n_sub=3, cardinality=0.5, noise=1.0)
+    >>> train, test = data.bags[:200], data.bags[200:]
+    >>> model = MMMIL(n_clusters=3, random_state=0).fit(train, data.Y[:200, 0])
+    >>> bool((model.predict(test) == data.Y[200:, 0]).mean() > 0.9)
+    True
+    >>> model.cluster_proba(test).shape == (test.n_instances, 3)
+    True
+    """
+
+    traits = Traits(instances="model", probabilities=True)
+
+    def __init__(
+        self,
+        n_clusters=3,
+        *,
+        kernel=None,
+        width_scale=0.5,
+        n_landmarks=500,
+        gate_penalty=0.1,
+        expert_penalty=0.1,
+        solver="smooth",
+        n_init=3,
+        max_iter=100,
+        tol=1e-6,
+        standardize=True,
+        n_jobs=None,
+        random_state=None,
+    ):
+        self.n_clusters = n_clusters
+        self.kernel = kernel
+        self.width_scale = width_scale
+        self.n_landmarks = n_landmarks
+        self.gate_penalty = gate_penalty
+        self.expert_penalty = expert_penalty
+        self.solver = solver
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.standardize = standardize
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    @classmethod
+    def _test_params(cls) -> dict[str, Any]:
+        return {"n_clusters": 2, "random_state": 0}
+
+    # ------------------------------------------------------------------ learning
+
+    def _fit(self, bags, Y):
+        self._learn(bags, Y, self._shared(bags))
+
+    def _shared(self, bags):
+        """What no label changes: features, the way from their weights to inputs, the seed of the starts."""
+        self._check_parameters()
+        rng = check_random_state(self.random_state)
+        mean, spread = feature_scale(bags.X, None, self.standardize)
+        X = scale_features(bags.X, mean, spread).astype(np.float64, copy=False)
+        shared = {"mean": mean, "spread": spread, "seed": int(rng.randint(2**31 - 1)), "Phi": X}
+        if self.kernel == "rbf":
+            sigma2 = self.width_scale * median_distance(X, rng)
+            chosen = np.arange(X.shape[0])
+            if self.n_landmarks < X.shape[0]:
+                chosen = np.sort(rng.choice(X.shape[0], self.n_landmarks, replace=False))
+            landmarks = X[chosen]
+            with small_products(X.shape[0] * len(chosen) * X.shape[1]):
+                R = whitening(gaussian_kernel(landmarks, landmarks, sigma2))
+                Phi = gaussian_kernel(X, landmarks, sigma2) @ R
+            shared |= {"landmarks": landmarks, "sigma2": sigma2, "whitening": R, "Phi": Phi}
+        return shared
+
+    def _learn(self, bags, Y, shared):
+        """Learn every label on shared features."""
+        warn_of_contradictions(bags, Y)
+        settings = self._settings(shared["seed"])
+        found = each_label(learn_label, Y, self.n_jobs, shared["Phi"], bags.offsets, settings)
+        P = np.zeros((Y.shape[1], shared["Phi"].shape[1] + 1, 2 * self.n_clusters))
+        for l, solution in enumerate(found):
+            if solution is None:
+                P[l, -1, : self.n_clusters] = constant_score(Y[:, l])
+            else:
+                P[l] = solution.P
+        rows = P.transpose(0, 2, 1).reshape(-1, P.shape[1])  # one row per label and expert or gate
+        coef, intercept = rows[:, :-1], rows[:, -1]
+        if self.kernel == "rbf":
+            coef = coef @ shared["whitening"].T
+            self._mean, self._spread = shared["mean"], shared["spread"]
+            self.landmarks_, self.sigma2_ = shared["landmarks"], shared["sigma2"]
+        else:
+            coef, intercept = unscale_weights(shared["mean"], shared["spread"], coef, intercept)
+        coef = coef.reshape(len(P), 2, self.n_clusters, -1)
+        intercept = intercept.reshape(len(P), 2, self.n_clusters)
+        self.expert_coef_, self.gate_coef_ = coef[:, 0].copy(), coef[:, 1].copy()
+        self.expert_intercept_, self.gate_intercept_ = intercept[:, 0].copy(), intercept[:, 1].copy()
+        self.objective_ = [np.zeros(1) if s is None else np.array(s.history) for s in found]
+        self.n_iter_ = max(max(len(history) - 2 for history in self.objective_), 0)
+        restless = sum(s is not None and not s.at_rest for s in found)
+        if restless:
+            warnings.warn(
+                f"{restless} of {len(found)} labels stopped at max_iter={self.max_iter}; raise it or tol",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def _settings(self, seed):
+        names = ("n_clusters", "solver", "n_init", "max_iter", "tol")
+        penalties = {"lam": float(self.gate_penalty), "beta": float(self.expert_penalty)}
+        return {name: getattr(self, name) for name in names} | penalties | {"seed": seed}
+
+    def _check_parameters(self):
+        for name, allowed in {"kernel": (None, "rbf"), "solver": ("smooth", "em", "paper")}.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be one of {allowed}, got {getattr(self, name)!r}")
+        for name in ("n_clusters", "n_landmarks", "n_init", "max_iter"):
+            value: Any = getattr(self, name)
+            if not isinstance(value, Integral) or int(value) < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+        for name in ("gate_penalty", "expert_penalty", "tol"):
+            value = getattr(self, name)
+            if not isinstance(value, Real) or not float(value) >= 0:
+                raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+        if not isinstance(self.width_scale, Real) or not float(self.width_scale) > 0:
+            raise ValueError(f"width_scale must be a positive number, got {self.width_scale!r}")
+
+    # ------------------------------------------------------------------ predicting
+
+    def _posteriors(self, bags):
+        """Log-odds (n_instances, n_labels) and P(z | x, +), (n_instances, n_labels, n_clusters)."""
+        coef = np.stack([self.expert_coef_, self.gate_coef_], axis=1)
+        intercept = np.stack([self.expert_intercept_, self.gate_intercept_], axis=1)
+        n_labels, _, M, _ = coef.shape
+        X = bags.X
+        if self.kernel == "rbf":
+            X = self._similarities(X)
+        F = np.asarray(X @ coef.reshape(n_labels * 2 * M, -1).T, dtype=np.float64) + intercept.ravel()
+        r = np.empty(len(F) * n_labels)
+        plus = np.empty((len(F) * n_labels, M))
+        instance_posteriors(F.reshape(-1, 2 * M), r, plus)
+        return r.reshape(len(F), n_labels), plus.reshape(len(F), n_labels, M)
+
+    def _similarities(self, X):
+        landmarks = self.landmarks_
+        if hasattr(X, "indptr") and self._mean.any():
+            # sparse instances for a model of dense ones: moving the landmarks spares filling in the zeros
+            landmarks = landmarks + self._mean / self._spread
+        return gaussian_kernel(scale_features(X, self._mean, self._spread), landmarks, self.sigma2_)
+
+    def _instance_scores(self, bags):
+        return self._posteriors(bags)[0]
+
+    def _scores(self, bags):
+        return segment_max(self._instance_scores(bags), bags.offsets)
+
+    def _probabilities(self, bags):
+        return expit(self._scores(bags))
+
+    def _instance_probabilities(self, bags, Y):
+        """Labels are independent here; only where they add up to more than one are they scaled down."""
+        P = expit(self._instance_scores(bags))
+        if Y is not None:
+            P = np.where(Y[bags.index] > 0, P, 0.0)
+        return P / np.maximum(P.sum(axis=1, keepdims=True), 1.0)
+
+    def instance_proba(self, X):
+        """Probability of every instance to be positive, P(+ | x).
+
+        Returns
+        -------
+        ndarray of shape (n_instances, n_labels)
+        """
+        return expit(self.instance_scores(X))
+
+    def cluster_proba(self, X):
+        """Posterior of clusters given that an instance is positive, P(z_m | x, +).
+
+        Returns
+        -------
+        ndarray of shape (n_instances, n_clusters)
+            After learning several labels (n_instances, n_labels, n_clusters).
+        """
+        check_is_fitted(self)
+        plus = self._posteriors(self._as_bags(X, reset=False))[1]
+        return plus[:, 0] if plus.shape[1] == 1 else plus
+
+    def bag_clusters(self, X, Y=None):
+        """Say which cluster explains each positive bag: the likeliest one of its most positive instance.
+
+        Parameters
+        ----------
+        X : Bags, list of 2-D arrays, or table
+            The bags.
+        Y : labels as in ``fit``, optional
+            Which bags are positive; by default those predicted so.
+
+        Returns
+        -------
+        int ndarray of shape (n_bags,)
+            -1 for bags that are not positive. After learning several labels (n_bags, n_labels).
+        """
+        check_is_fitted(self)
+        bags = self._as_bags(X, reset=False)
+        r, plus = self._posteriors(bags)
+        witness = segment_argmax(r, bags.offsets)
+        labels = np.arange(r.shape[1])
+        positive = r[witness, labels] > 0 if Y is None else self._known_labels(Y, bags) > 0
+        clusters = np.where(positive, plus[witness, labels].argmax(axis=2), NO_CLUSTER)
+        return clusters[:, 0] if clusters.shape[1] == 1 else clusters

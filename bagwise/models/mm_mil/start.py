@@ -1,0 +1,146 @@
+"""Where MM-MIL starts: clusters of witnesses, so that no two experts are alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from bagwise.kernels.segment import segment_argmax
+from bagwise.models.mm_mil.objective import SmoothObjective, sp2_tight
+
+_NOISE = 0.01  # of the experts around their common start, relative to its length
+_START_ITERATIONS = 30  # of the regressions that only make a start
+_MOST_ROWS = 2000  # instances of positive bags that are clustered
+
+
+def inherited_expert(Phi: Any, offsets: np.ndarray, labels: np.ndarray, beta: float) -> np.ndarray:
+    """Logistic regression of instances on the labels of their bags, (n_features + 1,).
+
+    An instance weighs one over the size of its bag; both classes weigh the same, as many bags as there are.
+    """
+    sizes = np.diff(offsets)
+    balance = np.where(labels > 0, 0.5 / max(labels.sum(), 1), 0.5 / max((1 - labels).sum(), 1)) * len(labels)
+    each = np.arange(Phi.shape[0] + 1)
+    problem = SmoothObjective(
+        Phi, each, np.repeat(labels, sizes), 1, 1.0, beta, weights=np.repeat(balance / sizes, sizes)
+    )
+    start = np.zeros(problem.shape).ravel()
+    found = minimize(problem, start, jac=True, method="L-BFGS-B", options={"maxiter": _START_ITERATIONS})
+    return found.x.reshape(problem.shape)[:, 0]
+
+
+def starting_points(
+    Phi: Any,
+    offsets: np.ndarray,
+    labels: np.ndarray,
+    n_clusters: int,
+    lam: float,
+    beta: float,
+    n_init: int,
+    rng: np.random.RandomState,
+) -> list[np.ndarray]:
+    """Parameters to start from, of three kinds in turn.
+
+    First gates that tell k-means clusters of the positive bags' witnesses apart, with experts that are nearly
+    alike; then gates and experts that point to the centres of such clusters, which stand up to strong
+    penalties; then the same with clusters of all instances of positive bags, in case the witnesses are wrong.
+    One cluster needs no choice: there is one start.
+    """
+    expert = inherited_expert(Phi, offsets, labels, beta)
+    if n_clusters == 1:
+        return [np.column_stack([expert, np.zeros(len(expert))])]
+    of_positive = np.flatnonzero(np.repeat(labels > 0, np.diff(offsets)))
+    if len(of_positive) > _MOST_ROWS:
+        of_positive = np.sort(rng.choice(of_positive, _MOST_ROWS, replace=False))
+    found = segment_argmax(np.asarray(Phi @ expert[:-1]), offsets)[labels > 0]
+    starts = []
+    for k in range(n_init):
+        rows = _dense(Phi, of_positive if k % 3 == 2 else found)
+        which = cluster(rows, n_clusters, rng)
+        if k % 3 == 0:
+            starts.append(_by_gates(rows, which, n_clusters, expert, lam, rng))
+        else:
+            starts.append(_by_centres(Phi, rows, which, n_clusters, rng))
+    return starts
+
+
+def _by_gates(rows, which, n_clusters, expert, lam, rng):
+    """Softmax regression of gates on clusters; experts a little off the common one."""
+    Z = np.column_stack([rows, np.ones(len(rows))])
+    q = np.eye(n_clusters)[which]
+
+    def value_and_gradient(x):
+        value, gradient = sp2_tight(x.reshape(-1, n_clusters), Z, q, lam)
+        return value, gradient.ravel()
+
+    start = np.zeros(Z.shape[1] * n_clusters)
+    options = {"maxiter": _START_ITERATIONS}
+    W = minimize(value_and_gradient, start, jac=True, method="L-BFGS-B", options=options).x.reshape(
+        -1, n_clusters
+    )
+    # equal experts and equal gates would stay equal for ever
+    T = expert[:, None] + _noise(expert, (len(expert), n_clusters), rng)
+    return np.hstack([T, W + _noise(W, W.shape, rng)])
+
+
+def _by_centres(Phi, rows, which, n_clusters, rng):
+    """Gates and experts ``c' x - |c|^2 / 2`` for cluster centres c, scaled to activations of about 2."""
+    P = np.zeros((rows.shape[1] + 1, n_clusters))
+    for m in range(n_clusters):
+        members = rows[which == m] if (which == m).any() else rows[[rng.randint(len(rows))]]
+        P[:-1, m] = members.mean(axis=0)
+    P[-1] = -0.5 * np.square(P[:-1]).sum(axis=0)
+    size = np.abs(np.asarray(Phi @ P[:-1]) + P[-1]).mean()
+    P *= 2.0 / max(size, np.finfo(float).tiny)
+    return np.hstack([P + _noise(P, P.shape, rng), P])
+
+
+def _noise(like, shape, rng):
+    scale = _NOISE * np.linalg.norm(like) / np.sqrt(like.size)
+    return max(scale, 1e-4) * rng.standard_normal(shape)
+
+
+def _dense(Phi: Any, rows: np.ndarray) -> np.ndarray:
+    return Phi[rows].toarray() if hasattr(Phi, "indptr") else Phi[rows]
+
+
+def cluster(X: np.ndarray, n_clusters: int, rng: np.random.RandomState, n_rounds: int = 30) -> np.ndarray:
+    """k-means with distance-weighted seeding; a cluster that runs empty moves to the row farthest off.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0], [0.1], [9.0], [9.1]])
+    >>> which = cluster(X, 2, np.random.RandomState(0))
+    >>> bool(which[0] == which[1] != which[2] == which[3])
+    True
+    """
+    squares = np.einsum("ij,ij->i", X, X)
+    centres = X[[rng.randint(len(X))]]
+    near = _distances(X, squares, centres)[:, 0]
+    for _ in range(1, n_clusters):
+        total = near.sum()
+        row = rng.choice(len(X), p=near / total) if total > 0 else rng.randint(len(X))
+        centres = np.vstack([centres, X[row]])
+        near = np.minimum(near, _distances(X, squares, centres[-1:])[:, 0])
+    which = np.full(len(X), -1)
+    for _ in range(n_rounds):
+        D = _distances(X, squares, centres)
+        closest = D.argmin(axis=1)
+        if (closest == which).all():
+            break
+        which = closest
+        left = D[np.arange(len(X)), which]
+        for m in range(n_clusters):
+            if (which == m).any():
+                centres[m] = X[which == m].mean(axis=0)
+            else:
+                centres[m] = X[left.argmax()]
+                left[left.argmax()] = 0.0
+    return which
+
+
+def _distances(X: np.ndarray, squares: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    D = squares[:, None] - 2.0 * X @ centres.T + np.einsum("ij,ij->i", centres, centres)
+    return np.maximum(D, 0.0)

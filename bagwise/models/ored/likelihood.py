@@ -1,0 +1,265 @@
+"""The penalised likelihood of label sets under the union model, and two ways to climb it.
+
+A problem is told by arrays: features ``X`` (N, d), ``offsets``, candidate matrix ``Y`` (B, C) and bag
+weights. Parameters are one array ``W`` (C, d + 1) whose last column is the intercept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+
+from bagwise.bags import instance_rows
+from bagwise.models.ored.union_posterior import EXACT, union_posterior, union_residual
+
+
+class UnionLikelihood:
+    """Value and gradient of ``sum_b weight_b log p(Y_b | X_b, W) - alpha / 2 |W|^2``, intercepts unpenalised.
+
+    A background class, where there is one, is the last column of ``Y`` and may be carried by any
+    instance of any bag without showing in the bag's label set. It needs no algorithm of its own: a
+    phantom instance that is background for certain makes the background part of every union.
+
+    Parameters
+    ----------
+    X : ndarray or CSR of shape (N, d)
+        Features of the instances.
+    offsets : ndarray of shape (B + 1,)
+        Where bags begin.
+    Y : ndarray of int8, shape (B, C)
+        Label sets; with a background, its column holds ones.
+    weights : ndarray of shape (B,)
+        Weights of the bags.
+    alpha : float
+        Strength of the penalty.
+    fit_intercept : bool
+        Whether the last column of ``W`` may move.
+    candidates : ndarray of bool, shape (B,)
+        Bags whose set is taken as candidates only: ``sum_i log sum_{c in Y} p_i(c)``.
+    """
+
+    def __init__(
+        self,
+        X,
+        offsets,
+        Y,
+        weights,
+        *,
+        alpha,
+        fit_intercept,
+        background,
+        candidates,
+        method,
+        max_labels,
+        n_threads,
+    ):
+        self.X, self.offsets, self.Y, self.weights = X, offsets, Y, weights
+        # CSR both ways: a product with the transpose of CSR scatters, one with its own CSR gathers
+        self.Xt = X.T.tocsr() if sparse.issparse(X) else X.T
+        self.alpha, self.fit_intercept = alpha, fit_intercept
+        self.phantoms = Phantoms(offsets) if background else None
+        self.candidates = candidates
+        self.kernel = {"method": method, "max_labels": max_labels, "n_threads": n_threads}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the parameters."""
+        return self.Y.shape[1], self.X.shape[1] + 1
+
+    def logits(self, W: np.ndarray) -> np.ndarray:
+        """Scores of every class for every instance."""
+        return np.ascontiguousarray(self.X @ W[:, :-1].T.astype(self.X.dtype) + W[:, -1], dtype=np.float64)
+
+    def residual(self, logits: np.ndarray, weights: np.ndarray | None = None) -> tuple[float, np.ndarray]:
+        """Weighted log-likelihood and its gradient by the logits: posterior less prior, times weight."""
+        given = self.weights if weights is None else weights
+        weights = np.where(self.candidates, 0.0, given)
+        if self.phantoms is None:
+            R = np.empty_like(logits)
+            loglik, status = union_residual(logits, self.offsets, self.Y, weights, R, **self.kernel)
+        else:
+            extended, offsets = self.phantoms.add(logits)
+            out = np.empty_like(extended)
+            loglik, status = union_residual(extended, offsets, self.Y, weights, out, **self.kernel)
+            R = out[self.phantoms.real]
+        counted = (status == EXACT) & (weights > 0)
+        value = float(weights[counted] @ loglik[counted])
+        if self.candidates.any():
+            value += self._add_candidates(logits, given, R)
+        return value, R
+
+    def _add_candidates(self, logits: np.ndarray, weights: np.ndarray, R: np.ndarray) -> float:
+        which = np.flatnonzero(self.candidates & (weights > 0))
+        rows, offsets = instance_rows(self.offsets, which)
+        bag = np.repeat(which, np.diff(offsets))
+        log_p = logits[rows] - log_normaliser(logits[rows])[:, None]
+        inside = np.where(self.Y[bag] > 0, log_p, -np.inf)
+        mass = logsumexp(inside, axis=1)
+        usable = np.isfinite(mass)  # an empty set without a background has no candidates
+        w = np.where(usable, weights[bag], 0.0)
+        with np.errstate(invalid="ignore"):
+            posterior = np.where(usable[:, None], np.exp(inside - mass[:, None]), 0.0)
+        R[rows] = w[:, None] * (posterior - np.exp(log_p))
+        return float(w[usable] @ mass[usable])
+
+    def gradient(self, R: np.ndarray, W: np.ndarray) -> np.ndarray:
+        """Gradient by the parameters, the penalty included."""
+        G = np.empty(self.shape)
+        G[:, :-1] = (self.Xt @ R.astype(self.X.dtype, copy=False)).T
+        G[:, :-1] -= self.alpha * W[:, :-1]
+        G[:, -1] = R.sum(axis=0) if self.fit_intercept else 0.0
+        return G
+
+    def penalty(self, W: np.ndarray) -> float:
+        """The penalty on the weights."""
+        return 0.5 * self.alpha * float(np.square(W[:, :-1]).sum())
+
+    def value_and_gradient(self, W: np.ndarray) -> tuple[float, np.ndarray]:
+        """The objective and its gradient."""
+        value, R = self.residual(self.logits(W))
+        return value - self.penalty(W), self.gradient(R, W)
+
+
+class Phantoms:
+    """One extra row per bag, at its end, that carries the background (the last class) for certain."""
+
+    def __init__(self, offsets: np.ndarray) -> None:
+        n_bags = len(offsets) - 1
+        self.offsets = offsets + np.arange(n_bags + 1)
+        phantom = self.offsets[1:] - 1
+        self.real = np.delete(np.arange(self.offsets[-1]), phantom)
+
+    def add(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Logits with the phantoms, and the offsets that go with them."""
+        extended = np.full((self.offsets[-1], logits.shape[1]), -np.inf)
+        extended[:, -1] = 0.0
+        extended[self.real] = logits
+        return extended, self.offsets
+
+
+def posterior(logits, offsets, Y, *, background, method, max_labels, n_threads):
+    """Posterior of every instance and log-likelihood of every bag; see `union_posterior`."""
+    kernel = {"method": method, "max_labels": max_labels, "n_threads": n_threads}
+    if not background:
+        return union_posterior(logits, offsets, Y, **kernel)
+    phantoms = Phantoms(offsets)
+    extended, longer = phantoms.add(logits)
+    Q, loglik, status = union_posterior(extended, longer, Y, **kernel)
+    return Q[phantoms.real], loglik, status
+
+
+def climb_lbfgs(
+    problem: UnionLikelihood, W: np.ndarray, *, max_iter: int, tol: float
+) -> tuple[Any, list[float]]:
+    """Maximise the exact marginal likelihood by L-BFGS; returns parameters and the objective's path."""
+    history: list[float] = []
+    total = max(float(problem.weights.sum()), np.finfo(float).tiny)  # per bag, so that tol means the same
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = problem.value_and_gradient(flat.reshape(problem.shape))
+        if not history:
+            history.append(value)  # where it starts
+        return -value / total, -gradient.ravel() / total
+
+    result = minimize(
+        loss,
+        W.ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        callback=lambda intermediate_result: history.append(-float(intermediate_result.fun) * total),
+        options={"maxiter": max_iter, "gtol": tol, "ftol": 64 * np.finfo(float).eps, "maxls": 50},
+    )
+    return result.x.reshape(problem.shape), history
+
+
+def climb_em(
+    problem: UnionLikelihood,
+    W: np.ndarray,
+    *,
+    max_iter: int,
+    tol: float,
+    draw: Callable[[], np.ndarray] | None = None,
+) -> tuple[Any, list[float]]:
+    """Maximise by generalised EM: one gradient step with backtracking on the surrogate per iteration.
+
+    ``draw`` returns the bag weights of an iteration, for stochastic subsets. The path holds the objective
+    before each step and after the last (on the bags drawn, if ``draw`` is given).
+    """
+    history: list[float] = []
+    logits = problem.logits(W)
+    halvings = 0
+    for _ in range(max_iter):
+        weights = problem.weights if draw is None else draw()
+        value, R = problem.residual(logits, weights)  # expectation step
+        history.append(value - problem.penalty(W))
+        G = problem.gradient(R, W)
+        slope = float(np.square(G).sum())
+        if slope <= tol**2 * max(float(weights.sum()), 1.0) ** 2:
+            break
+        surrogate = Surrogate(problem, W, G, logits, R, weights)
+        halvings = _halvings(surrogate, slope, halvings)
+        step = 0.5**halvings
+        W = W + step * G
+        logits = logits + step * surrogate.D
+    else:
+        if draw is None:
+            history.append(problem.residual(logits)[0] - problem.penalty(W))
+    return W, history
+
+
+class Surrogate:
+    """What EM climbs, Eq. (10) of the paper, along the gradient: its gain after a step of a given length.
+
+    The surrogate is ``sum_i w_i (Q_i . f_i - log sum_c exp f_ic)`` less the penalty. The logits ``f`` are
+    linear in the length, so one product with the features serves all trials.
+    """
+
+    def __init__(self, problem, W, G, logits, R, weights):
+        self.logits, self.D = logits, problem.logits(G)
+        self.row_weights = np.repeat(weights, np.diff(problem.offsets))
+        log_z = log_normaliser(logits)
+        p = np.exp(logits - log_z[:, None])
+        # sum_i w_i Q_i . D_i, from the residual R = w (Q - p)
+        self.linear = float(np.vdot(R, self.D) + self.row_weights @ np.einsum("ic,ic->i", p, self.D))
+        self.linear -= problem.alpha * float(np.vdot(W[:, :-1], G[:, :-1]))
+        self.start = float(self.row_weights @ log_z)
+        self.bend = 0.5 * problem.alpha * float(np.square(G[:, :-1]).sum())
+
+    def gain(self, step):
+        """How much a step of this length gains."""
+        log_z = log_normaliser(self.logits + step * self.D)
+        return step * self.linear - step * step * self.bend - float(self.row_weights @ log_z) + self.start
+
+
+def _halvings(surrogate: Surrogate, slope: float, guess: int, most: int = 60) -> int:
+    """How often backtracking from 1 halves the step until it gains enough (Boyd and Vandenberghe, 0.3).
+
+    The surrogate is concave along the step, so all steps up to the longest accepted one are accepted:
+    looking up or down from the previous answer finds the same one with fewer trials.
+    """
+
+    def accepted(halvings: int) -> bool:
+        step = 0.5**halvings
+        return surrogate.gain(step) >= 0.3 * step * slope
+
+    if accepted(guess):
+        while guess > 0 and accepted(guess - 1):
+            guess -= 1
+        return guess
+    while guess < most:
+        guess += 1
+        if accepted(guess):
+            break
+    return guess
+
+
+def log_normaliser(F: np.ndarray) -> np.ndarray:
+    """Logarithm of sum_c exp(F_ic) of every row, without the overhead of SciPy for small arrays."""
+    top = F.max(axis=1)
+    shifted = F - top[:, None]
+    return np.log(np.exp(shifted, out=shifted).sum(axis=1)) + top

@@ -1,0 +1,254 @@
+"""Cover probability and posteriors of one bag by inclusion and exclusion over subsets of its labels."""
+
+import numpy as np
+from numba import njit
+
+from bagwise.models.ored.union_cover import normalise
+
+__all__ = ["UNIT_ROUNDOFF", "inclusion_exclusion", "roundings"]
+
+# Half the distance from 1 to the next double: the largest relative error of one rounded operation.
+UNIT_ROUNDOFF = 2.0**-53
+# Added to every sum of probabilities so that no quotient is 0/0; below half an ulp of anything that counts.
+NUDGE = 1e-300
+# Subsets are split into these lowest labels and the others, so that the tables of an instance stay in cache.
+LOW_LABELS = 8
+# Entries of the tables q_i(S) of a bag that are kept rather than computed twice.
+MAX_CACHED_SUMS = 2**15
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _subset_sums(r, i, first, last, empty, q):
+    """Fill q[S] with `empty` + sum of r[i, c] over the labels first <= c < last in S, by doubling."""
+    q[0] = empty
+    half = 1
+    if last - first >= 4:
+        # Loops of constant length are unrolled: four labels at the price of one short loop.
+        q[1] = empty + r[i, first]
+        for s in range(2):
+            q[2 + s] = q[s] + r[i, first + 1]
+        for s in range(4):
+            q[4 + s] = q[s] + r[i, first + 2]
+        for s in range(8):
+            q[8 + s] = q[s] + r[i, first + 3]
+        half, first = 16, first + 4
+    for c in range(first, last):
+        mass = r[i, c]
+        for s in range(half):
+            q[half + s] = q[s] + mass
+        half *= 2
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _halving_sum(v, width):
+    """Sum v[:width], a power of two, by halving it in place: few roundings per term, and it vectorises."""
+    while width > 16:
+        width //= 2
+        # Without the two views the compiler cannot tell that the halves are apart.
+        low, high = v[:width], v[width : 2 * width]
+        for s in range(width):
+            low[s] += high[s]
+    total = 0.0
+    for s in range(width):
+        total += v[s]
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fold_four(g, n_rows, r, i, first, post):
+    """Sum the four lowest labels out of g, 16 sets at a time, in place; write their posteriors."""
+    t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
+    for h in range(n_rows):
+        s = 16 * h
+        a0, a1, a2, a3 = g[s] + g[s + 1], g[s + 2] + g[s + 3], g[s + 4] + g[s + 5], g[s + 6] + g[s + 7]
+        odd = (g[s + 1] + g[s + 3]) + (g[s + 5] + g[s + 7])
+        s += 8
+        a4, a5, a6, a7 = g[s] + g[s + 1], g[s + 2] + g[s + 3], g[s + 4] + g[s + 5], g[s + 6] + g[s + 7]
+        t0 += odd + ((g[s + 1] + g[s + 3]) + (g[s + 5] + g[s + 7]))
+        t1 += (a1 + a3) + (a5 + a7)
+        low, high = a2 + a3, a6 + a7
+        t2 += low + high
+        high += a4 + a5
+        t3 += high
+        g[h] = ((a0 + a1) + low) + high
+    post[i, first] = r[i, first] * t0
+    post[i, first + 1] = r[i, first + 1] * t1
+    post[i, first + 2] = r[i, first + 2] * t2
+    post[i, first + 3] = r[i, first + 3] * t3
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fold(g, r, i, first, last, post):
+    """Write post[i, c] = r[i, c] * sum of g[S] over S with c; g is indexed by sets of first..last - 1."""
+    while last - first >= 4:
+        _fold_four(g, 1 << (last - first - 4), r, i, first, post)
+        first += 4
+    if last - first == 1:
+        post[i, first] = r[i, first] * g[1]
+    elif last - first == 2:
+        post[i, first] = r[i, first] * (g[1] + g[3])
+        post[i, first + 1] = r[i, first + 1] * (g[2] + g[3])
+    elif last - first == 3:
+        post[i, first] = r[i, first] * ((g[1] + g[3]) + (g[5] + g[7]))
+        post[i, first + 1] = r[i, first + 1] * ((g[2] + g[3]) + (g[6] + g[7]))
+        post[i, first + 2] = r[i, first + 2] * ((g[4] + g[5]) + (g[6] + g[7]))
+
+
+@njit(cache=True, nogil=True)
+def roundings(n, k):
+    """Roundoffs, relative to the sum of all terms, that a posterior by inclusion-exclusion may be off.
+
+    Examples
+    --------
+    >>> roundings(15, 6), roundings(20, 12)
+    (246.0, 456.0)
+    """
+    d = k - 1 if k <= LOW_LABELS else max(LOW_LABELS, k - LOW_LABELS)
+    return 2.0 * (n * (d + 1) + (1 << max(0, k - LOW_LABELS)) + 32)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _two_labels(r, n, tolerance, post):
+    """Inclusion-exclusion for two labels: a bag lacks one only if all instances have the other."""
+    all_first, all_second = 1.0, 1.0
+    for i in range(n):
+        all_first *= r[i, 0]
+        all_second *= r[i, 1]
+    cover = 1.0 - (all_first + all_second)
+    if not cover * tolerance >= roundings(n, 2) * UNIT_ROUNDOFF * 2.0:
+        return np.nan
+    for i in range(n):
+        post[i, 0] = r[i, 0] - all_first
+        post[i, 1] = r[i, 1] - all_second
+        normalise(post, i, 2)
+    return np.log1p(-(all_first + all_second))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _one_table(r, n, k, tolerance, F, work, post):
+    """Inclusion-exclusion for few labels: the sums q_i(S) of all instances are kept while cache allows."""
+    n_sets = 1 << k
+    step = n_sets if n * n_sets <= MAX_CACHED_SUMS else 0
+    g = work[n * step + n_sets : n * step + 2 * n_sets]
+    for i in range(n):
+        q = work[i * step : i * step + n_sets]
+        _subset_sums(r, i, 0, k, NUDGE, q)
+        for s in range(n_sets):
+            F[s] *= q[s]
+    F[0] = 0.0
+    for s in range(n_sets):
+        g[s] = abs(F[s])
+    magnitude = _halving_sum(g, n_sets)
+    for s in range(n_sets):
+        g[s] = F[s]
+    cover = _halving_sum(g, n_sets)
+    if not cover * tolerance >= roundings(n, k) * UNIT_ROUNDOFF * magnitude:
+        return np.nan
+    for i in range(n):
+        q = work[i * step : i * step + n_sets]
+        if step == 0:
+            _subset_sums(r, i, 0, k, NUDGE, q)
+        for s in range(n_sets):
+            g[s] = F[s] / q[s]
+        _fold(g, r, i, 0, k, post)
+        normalise(post, i, k)
+    return np.log(cover)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _split_table(r, n, k, tolerance, F, work, post):
+    """Inclusion-exclusion for many labels: q_i(S) is joined from a table of low and one of high labels."""
+    n_rows, n_columns = F.shape
+    low, g, total = work[:n_columns], work[n_columns : 2 * n_columns], work[2 * n_columns : 3 * n_columns]
+    high = work[3 * n_columns : 3 * n_columns + n_rows]
+    for i in range(n):
+        _subset_sums(r, i, 0, LOW_LABELS, NUDGE, low)
+        _subset_sums(r, i, LOW_LABELS, k, 0.0, high)
+        for h in range(n_rows):
+            mass = high[h]
+            for s in range(n_columns):
+                F[h, s] *= mass + low[s]
+    F[0, 0] = 0.0
+    magnitude = 0.0
+    for h in range(n_rows):
+        for s in range(n_columns):
+            g[s] = F[h, s]
+            total[s] = abs(F[h, s])
+        high[h] = _halving_sum(g, n_columns)
+        magnitude += _halving_sum(total, n_columns)
+    cover = _halving_sum(high, n_rows)
+    if not cover * tolerance >= roundings(n, k) * UNIT_ROUNDOFF * magnitude:
+        return np.nan
+    for i in range(n):
+        _subset_sums(r, i, 0, LOW_LABELS, NUDGE, low)
+        _subset_sums(r, i, LOW_LABELS, k, 0.0, high)
+        for s in range(n_columns):
+            total[s] = 0.0
+        for h in range(n_rows):
+            mass = high[h]
+            for s in range(n_columns):
+                g[s] = F[h, s] / (mass + low[s])
+            for s in range(n_columns):
+                total[s] += g[s]
+            high[h] = _halving_sum(g, n_columns)
+        _fold(total, r, i, 0, LOW_LABELS, post)
+        _fold(high, r, i, LOW_LABELS, k, post)
+        normalise(post, i, k)
+    return np.log(cover)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def inclusion_exclusion(r, n, k, tolerance, F, work, post):
+    """Cover probability as an alternating sum over subsets; NaN when it cancels too much for `tolerance`.
+
+    With q_i(S) the mass of instance i inside S and F(S) the product over i of q_i(S),
+
+        cover = sum_S (-1)^(k - |S|) F(S),   J_i(c) = r_i(c) sum_{S has c} (-1)^(k - |S|) F(S) / q_i(S).
+
+    The error is bounded as follows, with u the unit roundoff and mag = sum_S F(S). A sum q_i(S) of positive
+    terms takes d roundings at most, d = k - 1 or, when the table is split in two, one more than in its larger
+    part; so F(S) has a relative error of at most n (d + 1) u. Summing F adds at most (rows + 30) u mag to the
+    error of the cover. In J_i(c) the quotient and the factor r_i(c) add 2 u, and since r_i(c) <= q_i(S) its
+    terms are again bounded by F(S). The posterior, their quotient, is off by at most
+    2 (n (d + 1) + rows + 32) u mag / cover to first order in u; where this exceeds `tolerance` the result is
+    refused. Where q_i(S) underflows so does r_i(c), and what is lost is below F(S) <= 1e-284.
+
+    Parameters
+    ----------
+    r : ndarray of shape (>= n, >= k)
+        Distributions over the labels of the bag, see ``union_cover.py``.
+    n, k : int
+        Instances and labels.
+    tolerance : float
+        Largest acceptable bound on the error of a posterior; infinity accepts everything.
+    F : ndarray of shape (2**k,)
+        Workspace.
+    work : ndarray of shape (>= (n + 2) * 2**k,), or of 3 * 2**k when that exceeds 2**15
+        Workspace.
+    post : ndarray of shape (>= n, >= k)
+        Receives the posteriors, unless the result is NaN.
+
+    Returns
+    -------
+    float
+        Log probability of the cover, or NaN.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> r, post = np.full((2, 2), 0.5), np.empty((2, 2))
+    >>> float(np.exp(inclusion_exclusion(r, 2, 2, 1e-10, np.empty(4), np.empty(16), post)).round(12))
+    0.5
+    """
+    if k == 2:
+        return _two_labels(r, n, tolerance, post)
+    # The signs come first: a label more flips the sign, and the full set has +.
+    F[0] = -1.0 if k % 2 else 1.0
+    half = 1
+    for _ in range(k):
+        for s in range(half):
+            F[half + s] = -F[s]
+        half *= 2
+    if k <= LOW_LABELS:
+        return _one_table(r, n, k, tolerance, F, work, post)
+    return _split_table(r, n, k, tolerance, F.reshape(1 << (k - LOW_LABELS), 1 << LOW_LABELS), work, post)

@@ -1,0 +1,1 @@
+"""Support vector machines for one label at a time."""

@@ -1,0 +1,185 @@
+"""MI-Kernel and miGraph: a support vector machine on a kernel between bags."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bagwise.bags import Bags
+from bagwise.base import Traits
+from bagwise.kernels.segment import segment_sum
+from bagwise.models._shared.each_label import each_label
+from bagwise.models.distance.base import check_choice, check_positive
+from bagwise.models.svm.base import (
+    ScaledClassifier,
+    check_machine,
+    precomputed_machine,
+    resolve_gamma,
+    weights_of,
+)
+from bagwise.models.svm.set_kernel import graph_weights, own_kernels, set_kernel
+from bagwise.parallel import small_products
+
+_WEIGHTS = ("equal", "graph")
+_NORMALIZATIONS = ("cosine", "mean", "sqrt", "none")
+_DISTANCES = ("gaussian", "squared")
+
+
+class SetKernelSVM(ScaledClassifier):
+    r"""Compare bags by all pairs of their instances and learn each label by a support vector machine.
+
+    With ``weights="equal"`` this is MI-Kernel; with ``weights="graph"`` it is miGraph, in which instances
+    that have many others near them in their bag count less. Several labels share one kernel matrix.
+
+    Parameters
+    ----------
+    weights : {"equal", "graph"}, default="equal"
+        MI-Kernel or miGraph.
+    kernel : {"rbf", "linear"}, default="rbf"
+        Kernel between instances.
+    gamma : float or "scale", default="scale"
+        Of the kernel "rbf", ``exp(-gamma |x - x'|^2)``; "scale" is one over the number of features and the
+        variance of their scaled values. What matters most; try it times 1/4 to 16.
+    C : float, default=10.0
+        Penalty of errors; try 1 to 1000. Kernels of type "mean" are small, and want a large one.
+    normalization : {"cosine", "mean", "sqrt", "none"}, default="cosine"
+        What a kernel of two bags is divided by: the roots of their kernels with themselves, the sums of their
+        weights, the roots of those sums, or nothing.
+    graph_distance : {"gaussian", "squared"}, default="gaussian"
+        Distances in the graph of a bag: ``1 - exp(-gamma |x - x'|^2)`` or ``|x - x'|^2``.
+    edge_threshold : float, optional
+        Instances nearer than this are joined in the graph; by default the mean distance of the bag's pairs.
+    scaling : {"standard", "minmax", "l2", "none"}, default="standard"
+        What is done to instances first: features with mean 0 and variance 1 over the training instances
+        (sparse ones are divided by one spread, not moved), features divided by their range, instances
+        divided by their length, or nothing.
+    n_jobs : int, optional
+        Labels learned at a time.
+
+    Attributes
+    ----------
+    bags_ : Bags
+        Training bags that support some label, scaled.
+    support_ : ndarray of shape (n_support,)
+        Their numbers among the training bags.
+    instance_weights_ : ndarray
+        Weights of their instances, the normalization included.
+    dual_coef_ : ndarray of shape (n_support, n_labels)
+        Their weights in the machines.
+    intercept_ : ndarray of shape (n_labels,)
+        Constants of the machines.
+    gamma_ : float
+        The gamma that was used.
+    constant_scores_ : ndarray of shape (n_labels,)
+        1 for a label that all training bags carry, -1 for one that none does, NaN for others. It is the
+        score of such a label everywhere.
+
+    Notes
+    -----
+    With weights W of the instances of a bag,
+
+    .. math:: K(A, C) = \frac{1}{s_A s_C} \sum_{ij} W_i W_j k(a_i, c_j) .
+
+    MI-Kernel [1]_ has W = 1 and :math:`s_A^2 = \sum_{ij} k(a_i, a_j)` ("cosine") or
+    :math:`s_A = |A|` ("mean"). miGraph [2]_ has :math:`W_i = 1 / \sum_j [d(a_i, a_j) < \delta_A]`, the
+    instance itself counted, with :math:`\delta_A` the mean of the distances d, and :math:`s_A = \sum_i W_i`
+    ("mean"). The program of its authors is reported to use "squared" distances, "sqrt" and then "cosine";
+    since ``s_A`` cancels in a cosine, that is "cosine".
+
+    The power p of a kernel in [1]_ is ``gamma`` times p here.
+
+    *Differences from* [2]_. (1) "cosine" is the default for both kinds of weights, as in the program of the
+    authors. (2) Nothing is added to the diagonal of the kernel matrix.
+
+    References
+    ----------
+    .. [1] T. Gärtner, P. A. Flach, A. Kowalczyk, A. J. Smola: Multi-instance kernels. ICML 2002.
+    .. [2] Z.-H. Zhou, Y.-Y. Sun, Y.-F. Li: Multi-instance learning by treating instances as non-i.i.d.
+       samples. ICML 2009.
+
+    Examples
+    --------
+    >>> from bagwise.datasets.synthetic import make_miml
+    >>> data = make_miml(n_bags=120, random_state=0)
+    >>> model = SetKernelSVM(C=10.0).fit(data.bags, data.Y)
+    >>> bool((model.predict(data.bags) == data.Y).mean() > 0.9)
+    True
+    >>> graph = SetKernelSVM(weights="graph", C=10.0).fit(data.bags, data.Y)
+    >>> graph.decision_function(data.bags).shape == data.Y.shape
+    True
+    """
+
+    traits = Traits(instances="singleton")
+
+    def __init__(
+        self,
+        weights="equal",
+        *,
+        kernel="rbf",
+        gamma="scale",
+        C=10.0,
+        normalization="cosine",
+        graph_distance="gaussian",
+        edge_threshold=None,
+        scaling="standard",
+        n_jobs=None,
+    ):
+        self.weights = weights
+        self.kernel = kernel
+        self.gamma = gamma
+        self.C = C
+        self.normalization = normalization
+        self.graph_distance = graph_distance
+        self.edge_threshold = edge_threshold
+        self.scaling = scaling
+        self.n_jobs = n_jobs
+
+    def _check_parameters(self):
+        check_choice("weights", self.weights, _WEIGHTS)
+        check_choice("normalization", self.normalization, _NORMALIZATIONS)
+        check_choice("graph_distance", self.graph_distance, _DISTANCES)
+        check_machine(self.kernel, self.gamma, self.C)
+        if self.edge_threshold is not None:
+            check_positive("edge_threshold", self.edge_threshold, zero=True)
+
+    def _learn(self, X, offsets, Y):
+        self.gamma_ = resolve_gamma(self.gamma, X)
+        W = self._weights(X, offsets)
+        with small_products(X.shape[0] ** 2 * X.shape[1]):
+            K = set_kernel(X, offsets, W, gamma=self._rbf)
+        machines = each_label(precomputed_machine, Y, self.n_jobs, K, self.C)
+        self.support_, self.dual_coef_, self.intercept_ = weights_of(machines, len(K))
+        kept = Bags(X, offsets)[self.support_]
+        self.bags_ = Bags(kept.X, kept.offsets)
+        self.instance_weights_ = W[np.isin(np.repeat(np.arange(len(K)), np.diff(offsets)), self.support_)]
+
+    @property
+    def _rbf(self):
+        return self.gamma_ if self.kernel == "rbf" else None
+
+    def _weights(self, X, offsets):
+        """Weights of instances, divided by what their bag's kernels are divided by."""
+        W = np.ones(X.shape[0])
+        if self.weights == "graph":
+            settings = {"gaussian": self.graph_distance == "gaussian", "threshold": self.edge_threshold}
+            W = graph_weights(X, offsets, gamma=self.gamma_, **settings)
+        if self.normalization == "none":
+            return W
+        if self.normalization == "cosine":
+            s = np.sqrt(own_kernels(X, offsets, W, gamma=self._rbf))
+        else:
+            s = segment_sum(W, offsets)
+            s = np.sqrt(s) if self.normalization == "sqrt" else s
+        return W / np.repeat(np.where(s > 0, s, 1.0), np.diff(offsets))
+
+    @property
+    def _width(self):
+        return 1  # `set_kernel` goes block by block on its own
+
+    def _score(self, X, offsets):
+        if len(self.support_) == 0:  # every label is constant
+            return np.zeros((len(offsets) - 1, len(self.intercept_)))
+        own = self.bags_
+        W = self._weights(X, offsets)
+        with small_products(X.shape[0] * own.X.shape[0] * X.shape[1]):
+            K = set_kernel(X, offsets, W, own.X, own.offsets, self.instance_weights_, gamma=self._rbf)
+        return K @ self.dual_coef_ + self.intercept_

@@ -1,0 +1,1 @@
+"""Label sets from any classifier of one label."""

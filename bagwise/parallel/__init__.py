@@ -1,0 +1,6 @@
+"""The only room that knows joblib, thread pools and the threads of BLAS."""
+
+from bagwise.parallel.blas import small_products
+from bagwise.parallel.local import in_threads, run, stream, threads
+
+__all__ = ["in_threads", "run", "small_products", "stream", "threads"]
