@@ -19,6 +19,7 @@ from bagwise import __version__, model_selection, preprocessing
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.base import Traits
 from bagwise.errors import DataError, UnsafeFileError
+from bagwise.models._shared.scaling import Scaling
 from bagwise.registry import all_estimators
 from bagwise.utils.files import replacing
 from bagwise.utils.sklearn_compat import search_types
@@ -107,7 +108,7 @@ def _our_types() -> set[str]:
     """Names of the classes that a model file may bring to life."""
     classes: list[type] = [cls for _, cls in all_estimators()]
     classes += [getattr(preprocessing, name) for name in preprocessing.__all__]
-    classes += [Bags, MultiViewBags, Traits, sparse.csr_array, sparse.csr_matrix]
+    classes += [Bags, MultiViewBags, Traits, Scaling, sparse.csr_array, sparse.csr_matrix]
     classes += [getattr(model_selection, name) for name in model_selection.__all__]
     names = {f"{cls.__module__}.{cls.__qualname__}" for cls in classes if isinstance(cls, type)}
     return names | search_types()

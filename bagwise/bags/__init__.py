@@ -8,6 +8,7 @@ A bag is a run of rows of one matrix, so a million bags are two arrays and no Py
 
 from bagwise.bags._bags import Bags
 from bagwise.bags._rows import bag_numbers, instance_rows
+from bagwise.bags._runs import runs
 from bagwise.bags._views import MultiViewBags
 
-__all__ = ["Bags", "MultiViewBags", "bag_numbers", "instance_rows"]
+__all__ = ["Bags", "MultiViewBags", "bag_numbers", "instance_rows", "runs"]

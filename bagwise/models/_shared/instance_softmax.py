@@ -11,6 +11,7 @@ from scipy.special import log_softmax
 from bagwise.bags import Bags
 from bagwise.base import NO_LABEL, MIMLClassifier
 from bagwise.kernels.segment import segment_max, segment_sum
+from bagwise.models._shared.margins import margins
 
 NEVER = -700.0  # logit of a class without any training instance: probability 0 to double precision
 
@@ -39,7 +40,10 @@ class InstanceSoftmaxClassifier(MIMLClassifier):
         return len(self.intercept_) - self.has_background_
 
     def _instance_scores(self, bags: Bags) -> np.ndarray:
-        return margins(self._logits(bags))[:, : self._n_labels]
+        logits = self._logits(bags)
+        if logits.shape[1] == 1:
+            return np.ones_like(logits)  # the only class is always the best
+        return margins(logits)[:, : self._n_labels]
 
     def _scores(self, bags: Bags) -> np.ndarray:
         return segment_max(self._instance_scores(bags), bags.offsets)
@@ -72,69 +76,12 @@ class InstanceSoftmaxClassifier(MIMLClassifier):
         return P[:, : self._n_labels]
 
 
-def margins(F: np.ndarray) -> np.ndarray:
-    """Score of each class less the best score of the others.
-
-    Examples
-    --------
-    >>> margins(np.array([[3.0, 1.0, 2.0]]))
-    array([[ 1., -2., -1.]])
-    """
-    if F.shape[1] == 1:
-        return np.ones_like(F)  # the only class is always the best
-    best = F.argmax(axis=1)
-    rows = np.arange(len(F))
-    top_two = np.partition(F, F.shape[1] - 2, axis=1)[:, -2:]
-    result = F - top_two[:, 1:]
-    result[rows, best] = top_two[:, 1] - top_two[:, 0]
-    return result
-
-
 def log1mexp(log_p: np.ndarray) -> np.ndarray:
     """log(1 - exp(log_p)) without loss where p is near 0 or near 1; -inf where p is 1."""
     log_p = np.minimum(log_p, 0.0)
     with np.errstate(divide="ignore"):
         near_one = np.log(-np.expm1(log_p))
     return np.where(log_p > -np.log(2.0), near_one, np.log1p(-np.exp(log_p)))
-
-
-def feature_scale(X: Any, weights: np.ndarray | None, standardize: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and spread of every feature over the instances; zeros and ones without ``standardize``.
-
-    Sparse features are not centred, so zeros stay zeros, and share one spread: the root mean square of the
-    values that are there. A spread per column would blow up rare words, each of which then explains the
-    few bags that it occurs in.
-    """
-    mean, spread = np.zeros(X.shape[1]), np.ones(X.shape[1])
-    if not standardize:
-        return mean, spread
-    if sparse.issparse(X):
-        w = None if weights is None else np.repeat(weights, np.diff(X.indptr))
-        total = len(X.data) if w is None else w.sum()
-        squares = np.square(X.data, dtype=np.float64)
-        if total > 0 and squares.any():
-            spread[:] = np.sqrt((squares.sum() if w is None else w @ squares) / total)
-        return mean, spread
-    mean = np.average(X, axis=0, weights=weights).astype(np.float64)
-    variance = np.average(np.square(X - mean), axis=0, weights=weights)
-    constant = variance <= (10 * np.finfo(X.dtype).eps * np.abs(mean)) ** 2
-    spread = np.where(constant, 1.0, np.sqrt(variance))
-    return mean, spread
-
-
-def scale_features(X: Any, mean: np.ndarray, spread: np.ndarray) -> Any:
-    """Return a scaled copy of the features."""
-    if sparse.issparse(X):
-        return X.multiply(1.0 / spread.astype(X.dtype)).tocsr()
-    return ((X - mean) / spread).astype(X.dtype, copy=False)
-
-
-def unscale_weights(
-    mean: np.ndarray, spread: np.ndarray, coef: np.ndarray, intercept: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Weights for features as given, from weights for scaled ones."""
-    coef = coef / spread
-    return coef, intercept - coef @ mean
 
 
 def product_size(X: Any, n_classes: int) -> float:

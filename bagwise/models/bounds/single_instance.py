@@ -12,11 +12,9 @@ from bagwise.errors import DataError, quoted
 from bagwise.models._shared.instance_softmax import (
     NEVER,
     InstanceSoftmaxClassifier,
-    feature_scale,
     product_size,
-    scale_features,
-    unscale_weights,
 )
+from bagwise.models._shared.scaling import apply_scaling, learn_scaling
 from bagwise.parallel import small_products
 
 
@@ -136,7 +134,7 @@ class SingleInstanceLogisticRegression(InstanceSoftmaxClassifier):
         return z
 
     def _solve(self, X, z, n_classes, weights):
-        mean, spread = feature_scale(X, weights, self.standardize)
+        scaling = learn_scaling(X, "standard" if self.standardize else "none", weights)
         coef = np.zeros((n_classes, X.shape[1]))
         intercept = np.full(n_classes, NEVER)
         present = np.unique(z)
@@ -147,11 +145,11 @@ class SingleInstanceLogisticRegression(InstanceSoftmaxClassifier):
             C = np.inf if self.alpha == 0 else 1.0 / self.alpha
             inner = LogisticRegression(C=C, max_iter=self.max_iter, tol=self.tol)
             with small_products(product_size(X, len(present))):
-                inner.fit(scale_features(X, mean, spread), z, sample_weight=weights)
+                inner.fit(apply_scaling(X, scaling, X.dtype), z, sample_weight=weights)
             self.n_iter_ = int(np.max(inner.n_iter_))
             if len(present) == 2:  # scikit-learn keeps one row for two classes
                 coef[present] = np.vstack([-inner.coef_, inner.coef_]) / 2.0
                 intercept[present] = np.concatenate([-inner.intercept_, inner.intercept_]) / 2.0
             else:
                 coef[present], intercept[present] = inner.coef_, inner.intercept_
-        self.coef_, self.intercept_ = unscale_weights(mean, spread, coef, intercept)
+        self.coef_, self.intercept_ = scaling.weights_as_given(coef, intercept)

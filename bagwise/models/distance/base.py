@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from bagwise.bags import Bags
 from bagwise.base import MIMLClassifier
+from bagwise.models._shared.scaling import apply_scaling, learn_scaling
 from bagwise.models.distance.hausdorff import KINDS, hausdorff_distances
 
 SCALINGS = ("minmax", "l2", "none")
@@ -43,8 +43,8 @@ class DistanceClassifier(MIMLClassifier):
 
     def _fit(self, bags: Bags, Y: np.ndarray) -> None:
         self._check_parameters()
-        self._scale = learn_scale(bags.X, self.scaling)
-        X = apply_scale(bags.X, self.scaling, self._scale)
+        self._scaling = learn_scaling(bags.X, self.scaling)
+        X = apply_scaling(bags.X, self._scaling)
         D = hausdorff_distances(X, bags.offsets, kind=self._kind())
         first = np.where(Y[0] > 0, 1.0, -1.0)
         self.constant_scores_ = np.where(Y.min(axis=0) < Y.max(axis=0), np.nan, first)
@@ -52,67 +52,17 @@ class DistanceClassifier(MIMLClassifier):
         self.bags_ = Bags(kept.X, kept.offsets)  # as they came; facts about instances are not needed
 
     def _scores(self, bags: Bags) -> np.ndarray:
-        own = apply_scale(self.bags_.X, self.scaling, self._scale)
+        own = apply_scaling(self.bags_.X, self._scaling)
         step = max(1, _CELLS // max(len(self.bags_), 1))
         scores = []
         for start in range(0, len(bags), step):
             part = bags[start : start + step]
-            X = apply_scale(part.X, self.scaling, self._scale)
+            X = apply_scaling(part.X, self._scaling)
             D = hausdorff_distances(X, part.offsets, own, self.bags_.offsets, kind=self._kind())
             scores.append(self._score(D))
         S = np.concatenate(scores)
         S = np.where(np.isnan(self.constant_scores_), S, self.constant_scores_)
         return np.where(S == 0, np.finfo(np.float64).tiny, S) if self._zero_counts else S
-
-
-def learn_scale(X: Any, scaling: str) -> np.ndarray | None:
-    """Reciprocal range of every column for "minmax"; nothing for the others.
-
-    Distances see differences alone, so columns need not be moved to begin at 0.
-
-    Examples
-    --------
-    >>> learn_scale(np.array([[1.0, 7.0], [5.0, 7.0]]), "minmax")
-    array([0.25, 0.  ])
-    """
-    if scaling != "minmax":
-        return None
-    low, high = X.min(axis=0), X.max(axis=0)
-    if sparse.issparse(X):
-        low, high = low.toarray(), high.toarray()
-    low, high = low.astype(np.float64).ravel(), high.astype(np.float64).ravel()
-    spread = high - low
-    # a constant column is 0.5 for all instances, later ones included: no difference, which a factor 0 gives
-    return np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > np.finfo(np.float64).tiny)
-
-
-def apply_scale(X: Any, scaling: str, factor: np.ndarray | None) -> Any:
-    """Scaled instances in double precision; CSR stays CSR.
-
-    Examples
-    --------
-    >>> apply_scale(np.array([[3.0, 9.0]]), "minmax", np.array([0.25, 0.0]))
-    array([[0.75, 0.  ]])
-    >>> apply_scale(np.array([[3.0, 4.0], [0.0, 0.0]]), "l2", None)
-    array([[0.6, 0.8],
-           [0. , 0. ]])
-    """
-    X = X.astype(np.float64, copy=False)
-    if factor is not None:
-        if not sparse.issparse(X):
-            return X * factor
-        scaled = X.copy()
-        scaled.data *= factor[X.indices]
-        return scaled
-    if scaling == "none":
-        return X
-    if not sparse.issparse(X):
-        lengths = np.sqrt(np.einsum("ij,ij->i", X, X))
-        return X / np.where(lengths > 0, lengths, 1.0)[:, None]
-    scaled = X.copy()
-    lengths = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
-    scaled.data /= np.repeat(np.where(lengths > 0, lengths, 1.0), np.diff(X.indptr))
-    return scaled
 
 
 def check_choice(name: str, value: Any, allowed: Any) -> None:

@@ -11,11 +11,9 @@ from bagwise.base import Traits
 from bagwise.models._shared.instance_softmax import (
     NEVER,
     InstanceSoftmaxClassifier,
-    feature_scale,
     product_size,
-    scale_features,
-    unscale_weights,
 )
+from bagwise.models._shared.scaling import apply_scaling, learn_scaling
 from bagwise.models.instance.lsb_cmm_em import CandidateModel, log_gates, run_em
 from bagwise.parallel import small_products
 
@@ -123,12 +121,12 @@ class LSBCMM(InstanceSoftmaxClassifier):
         candidates = np.column_stack([Y, empty]) if self.has_background_ else Y
         seen = np.flatnonzero(candidates.any(axis=0))
         K = _PER_LABEL * len(seen) if self.n_components == "auto" else int(self.n_components)
-        mean, spread = feature_scale(bags.X, None, self.standardize)
-        X = scale_features(bags.X, mean, spread)
+        scaling = learn_scaling(bags.X, "standard" if self.standardize else "none")
+        X = apply_scaling(bags.X, scaling, bags.dtype)
         model = CandidateModel(X, bags.offsets, candidates[:, seen], self.alpha, self.sigma2)
         with small_products(product_size(X, K)):
             W, counts, history = run_em(model, K, self.max_iter, self.tol)
-        self.gate_coef_, self.gate_intercept_ = unscale_weights(mean, spread, W[:, :-1], W[:, -1])
+        self.gate_coef_, self.gate_intercept_ = scaling.weights_as_given(W[:, :-1], W[:, -1])
         self.label_counts_ = np.zeros((K, candidates.shape[1]))
         self.label_counts_[:, seen] = counts
         self.objective_, self.n_iter_ = np.array(history), len(history)

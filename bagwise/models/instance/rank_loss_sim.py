@@ -9,11 +9,9 @@ import numpy as np
 from bagwise.base import NO_LABEL, MIMLClassifier, Traits
 from bagwise.kernels.segment import segment_max
 from bagwise.models._shared.instance_softmax import (
-    feature_scale,
     product_size,
-    scale_features,
-    unscale_weights,
 )
+from bagwise.models._shared.scaling import apply_scaling, learn_scaling
 from bagwise.models.instance.rank_loss_phases import RankLossProblem, lbfgs_phase, pegasos_phase, run_phases
 from bagwise.models.mimlfast.train import best_offset
 from bagwise.parallel import small_products
@@ -136,15 +134,15 @@ class RankLossSIM(MIMLClassifier):
 
     def _fit(self, bags, Y):
         self._check_parameters()
-        mean, spread = feature_scale(bags.X, None, self.standardize)
-        X = scale_features(bags.X, mean, spread)
+        scaling = learn_scaling(bags.X, "standard" if self.standardize else "none")
+        X = apply_scaling(bags.X, scaling, bags.dtype)
         problem = RankLossProblem(X, bags.offsets, Y, self.alpha, self.support)
         smoothing = self.smoothing if self.solver == "lbfgs" else 0.0
         with small_products(product_size(X, Y.shape[1])):
             W, history = run_phases(
                 problem, _SOLVERS[self.solver], self.n_phases, self.max_iter, smoothing, self.tol
             )
-        self.coef_, self.intercept_ = unscale_weights(mean, spread, W[:, :-1], W[:, -1])
+        self.coef_, self.intercept_ = scaling.weights_as_given(W[:, :-1], W[:, -1])
         self.objective_, self.n_iter_ = np.array(history), len(history) - 1
         self.threshold_ = 0.0
         if self.threshold == "auto":

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from bagwise.base import MIMLClassifier, Traits
 from bagwise.kernels.segment import segment_argmax, segment_max
 from bagwise.models._shared.each_label import constant_score, each_label
-from bagwise.models._shared.instance_softmax import feature_scale, scale_features, unscale_weights
+from bagwise.models._shared.scaling import apply_scaling, learn_scaling
 from bagwise.models.mm_mil.checks import warn_of_contradictions
 from bagwise.models.mm_mil.features import gaussian_kernel, median_distance, whitening
 from bagwise.models.mm_mil.kernels import instance_posteriors
@@ -167,9 +167,9 @@ class MMMIL(MIMLClassifier):
         """What no label changes: features, the way from their weights to inputs, the seed of the starts."""
         self._check_parameters()
         rng = check_random_state(self.random_state)
-        mean, spread = feature_scale(bags.X, None, self.standardize)
-        X = scale_features(bags.X, mean, spread).astype(np.float64, copy=False)
-        shared = {"mean": mean, "spread": spread, "seed": int(rng.randint(2**31 - 1)), "Phi": X}
+        scaling = learn_scaling(bags.X, "standard" if self.standardize else "none")
+        X = apply_scaling(bags.X, scaling)
+        shared = {"scaling": scaling, "seed": int(rng.randint(2**31 - 1)), "Phi": X}
         if self.kernel == "rbf":
             sigma2 = self.width_scale * median_distance(X, rng)
             chosen = np.arange(X.shape[0])
@@ -197,10 +197,10 @@ class MMMIL(MIMLClassifier):
         coef, intercept = rows[:, :-1], rows[:, -1]
         if self.kernel == "rbf":
             coef = coef @ shared["whitening"].T
-            self._mean, self._spread = shared["mean"], shared["spread"]
+            self._scaling = shared["scaling"]
             self.landmarks_, self.sigma2_ = shared["landmarks"], shared["sigma2"]
         else:
-            coef, intercept = unscale_weights(shared["mean"], shared["spread"], coef, intercept)
+            coef, intercept = shared["scaling"].weights_as_given(coef, intercept)
         coef = coef.reshape(len(P), 2, self.n_clusters, -1)
         intercept = intercept.reshape(len(P), 2, self.n_clusters)
         self.expert_coef_, self.gate_coef_ = coef[:, 0].copy(), coef[:, 1].copy()
@@ -252,11 +252,7 @@ class MMMIL(MIMLClassifier):
         return r.reshape(len(F), n_labels), plus.reshape(len(F), n_labels, M)
 
     def _similarities(self, X):
-        landmarks = self.landmarks_
-        if hasattr(X, "indptr") and self._mean.any():
-            # sparse instances for a model of dense ones: moving the landmarks spares filling in the zeros
-            landmarks = landmarks + self._mean / self._spread
-        return gaussian_kernel(scale_features(X, self._mean, self._spread), landmarks, self.sigma2_)
+        return gaussian_kernel(apply_scaling(X, self._scaling), self.landmarks_, self.sigma2_)
 
     def _instance_scores(self, bags):
         return self._posteriors(bags)[0]

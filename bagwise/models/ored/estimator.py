@@ -15,11 +15,9 @@ from bagwise.errors import DataError, quoted
 from bagwise.models._shared.instance_softmax import (
     NEVER,
     InstanceSoftmaxClassifier,
-    feature_scale,
     product_size,
-    scale_features,
-    unscale_weights,
 )
+from bagwise.models._shared.scaling import apply_scaling, learn_scaling
 from bagwise.models.ored.likelihood import UnionLikelihood, climb_em, climb_lbfgs, posterior
 from bagwise.models.ored.union_posterior import EXACT, METHODS
 from bagwise.parallel import small_products, threads
@@ -271,11 +269,12 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         """Features to learn on, and the function that brings weights back to features as given."""
         row_weights = used[bags.index]
         plain = row_weights.min() == row_weights.max()
-        mean, spread = feature_scale(bags.X, None if plain else row_weights, self.standardize)
-        scaled = scale_features(bags.X, mean, spread)
+        kind = "standard" if self.standardize else "none"
+        scaling = learn_scaling(bags.X, kind, None if plain else row_weights)
+        scaled = apply_scaling(bags.X, scaling, bags.dtype)
         if self.kernel is None:
-            return scaled, lambda coef, intercept: unscale_weights(mean, spread, coef, intercept)
-        self._mean, self._spread = mean, spread
+            return scaled, scaling.weights_as_given
+        self._scaling = scaling
         dictionary = RBFDictionary(self.dictionary_size, scale=self.width_scale, random_state=rng)
         self.dictionary_ = dictionary.fit(scaled[row_weights > 0])
         self.dictionary_.random_state = None  # a generator cannot be stored; the sample is drawn
@@ -321,7 +320,7 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
     def _logits(self, bags):
         if self.kernel is None:
             return super()._logits(bags)
-        scaled = scale_features(bags.X, self._mean, self._spread)
+        scaled = apply_scaling(bags.X, self._scaling, bags.dtype)
         return self.dictionary_.transform(scaled) @ self.coef_.T + self.intercept_
 
     def _posterior(self, bags, Y):

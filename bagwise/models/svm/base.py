@@ -10,12 +10,11 @@ from scipy import sparse
 from sklearn.metrics.pairwise import euclidean_distances, linear_kernel
 from sklearn.svm import SVC
 
-from bagwise.bags import Bags
+from bagwise.bags import Bags, runs
 from bagwise.base import MIMLClassifier
-from bagwise.models._shared.instance_softmax import feature_scale, scale_features
-from bagwise.models.distance.base import apply_scale, check_choice, check_positive, learn_scale
+from bagwise.models._shared.scaling import SCALINGS, apply_scaling, learn_scaling
+from bagwise.models.distance.base import check_choice, check_positive
 
-SCALINGS = ("standard", "minmax", "l2", "none")
 KERNELS = ("rbf", "linear")
 CELLS = 1 << 21  # numbers of a block of a kernel matrix, or of dense instances, held at a time
 
@@ -46,13 +45,13 @@ class ScaledClassifier(MIMLClassifier):
     def _fit(self, bags: Bags, Y: np.ndarray) -> None:
         check_choice("scaling", self.scaling, SCALINGS)
         self._check_parameters()
-        self._scale = learn_scaling(bags.X, self.scaling)
+        self._scaling = learn_scaling(bags.X, self.scaling)
         first = np.where(Y[0] > 0, 1.0, -1.0)
         self.constant_scores_ = np.where(Y.min(axis=0) < Y.max(axis=0), np.nan, first)
         self._learn(self._scaled(bags.X), bags.offsets, Y)
 
     def _scaled(self, X: Any) -> Any:
-        return apply_scaling(X, self.scaling, self._scale)
+        return short_indices(apply_scaling(X, self._scaling))
 
     def _scores(self, bags: Bags) -> np.ndarray:
         return self._in_blocks(self._score, bags)
@@ -78,44 +77,11 @@ def blocks(bags: Bags, n_rows: int) -> Iterator[Bags]:
         yield bags[a:b]
 
 
-def runs(offsets: np.ndarray, n_rows: int) -> Iterator[tuple[int, int]]:
-    """First bag, and the one after the last, of runs with at most ``n_rows`` instances."""
-    a = 0
-    while a < len(offsets) - 1:
-        b = max(int(np.searchsorted(offsets, offsets[a] + n_rows, side="right")) - 1, a + 1)
-        yield a, b
-        a = b
-
-
-def learn_scaling(X: Any, scaling: str) -> tuple[np.ndarray, np.ndarray] | np.ndarray | None:
-    """Mean and spread for "standard", reciprocal ranges for "minmax", nothing for the others."""
-    return feature_scale(X, None, True) if scaling == "standard" else learn_scale(X, scaling)
-
-
-def apply_scaling(X: Any, scaling: str, scale: Any) -> Any:
-    """Scaled instances in double precision.
-
-    CSR stays CSR, unless the features of the training instances, which were dense, were moved to mean 0.
-
-    Examples
-    --------
-    >>> X = np.array([[0.0, 3.0], [2.0, 3.0]])
-    >>> apply_scaling(sparse.csr_array(X), "standard", learn_scaling(X, "standard"))
-    array([[-1.,  0.],
-           [ 1.,  0.]])
-    """
-    if scaling != "standard":
-        X = apply_scale(X, scaling, scale)
-    else:
-        X = X.astype(np.float64, copy=False)
-        if sparse.issparse(X) and scale[0].any():
-            X = X.toarray()
-        X = scale_features(X, *scale)
+def short_indices(X: Any) -> Any:
+    """CSR with 32-bit indices where they suffice: libsvm and k-means take no others."""
     if sparse.issparse(X) and X.indices.dtype != np.int32 and X.nnz < 2**31:
-        # libsvm and k-means take short indices alone
-        return sparse.csr_array(
-            (X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)), shape=X.shape
-        )
+        parts = X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
+        return sparse.csr_array(parts, shape=X.shape)
     return X
 
 

@@ -10,11 +10,12 @@ from scipy.optimize import linprog
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import euclidean_distances
 
+from bagwise.bags import runs
 from bagwise.base import Traits
 from bagwise.kernels.segment import segment_max, segment_sum
 from bagwise.models._shared.each_label import each_label
 from bagwise.models.distance.base import check_positive
-from bagwise.models.svm.base import CELLS, ScaledClassifier, resolve_gamma, runs
+from bagwise.models.svm.base import CELLS, ScaledClassifier, resolve_gamma
 from bagwise.parallel import small_products
 
 _KEPT = 1e-9  # smaller weights are noise of the solver

@@ -1,0 +1,85 @@
+"""Small numerical parts that compiled loops of several methods share, and the one rule for their arguments.
+
+The freeze rule: whatever a compiled loop only reads goes through `frozen` at the door. The compiler takes a
+writable and a read-only array for two types and compiles everything twice.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+from scipy import sparse
+
+__all__ = ["digamma", "exp_digamma", "frozen", "reordered_dot", "splitmix64"]
+
+
+def frozen(X: Any) -> Any:
+    """A read-only view in C order; of CSR, of its three arrays.
+
+    Examples
+    --------
+    >>> frozen(np.ones(3)).flags.writeable
+    False
+    """
+    if sparse.issparse(X):
+        arrays = (frozen(X.data), frozen(X.indices), frozen(X.indptr))
+        return sparse.csr_array(arrays, shape=X.shape, copy=False)
+    view = np.ascontiguousarray(X).view()
+    view.flags.writeable = False
+    return view
+
+
+# Terms may be added in any order that the compiler fixes, which lets it use vector registers; nothing is
+# assumed about infinite or undefined numbers.
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def reordered_dot(a, b, n):
+    """Inner product of the first ``n`` entries, summed in whatever order suits the registers."""
+    total = a[0] * b[0]
+    for k in range(1, n):
+        total += a[k] * b[k]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def digamma(x):
+    """Derivative of the logarithm of the gamma function for x > 0, to about 1e-12."""
+    shift = 0.0
+    while x < 6.0:
+        shift += 1.0 / x
+        x += 1.0
+    f = 1.0 / (x * x)
+    tail = f * (1 / 12 - f * (1 / 120 - f * (1 / 252 - f * (1 / 240 - f * (1 / 132 - f * (691 / 32760))))))
+    return math.log(x) - 0.5 / x - tail - shift
+
+
+@njit(cache=True, nogil=True)
+def exp_digamma(x):
+    """exp(digamma(x)) for x > 0, to about 1e-9 of itself; 0 where that underflows.
+
+    Without a logarithm: exp(psi(y + 1/2)) = y + 1/(24 y) - 37/(5760 y^3) + ..., and six steps of psi(x) =
+    psi(x + 1) - 1/x as one fraction.
+    """
+    if x < 6.0:
+        t = x * (x + 5.0)
+        steps = (2.0 * x + 5.0) * ((3.0 * t + 20.0) * t + 24.0) / (t * (t + 4.0) * (t + 6.0))
+        y = x + 5.5
+        factor = math.exp(-steps)
+    else:
+        y = x - 0.5
+        factor = 1.0
+    v = 1.0 / y
+    f = v * v
+    return (y + v * (1 / 24 - f * (37 / 5760 - f * (10313 / 2903040 - f * (5509121 / 1393459200))))) * factor
+
+
+@njit(cache=True, nogil=True)
+def splitmix64(state):
+    """Next 64 random bits of the generator splitmix64, whose state is an array of one unsigned number."""
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = state[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))

@@ -1,0 +1,110 @@
+"""The rules of the house, read off the source: rooms, limits of compiled loops, one way for each thing."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import bagwise
+from bagwise import all_estimators
+from bagwise.base import MIMLClassifier
+
+ROOT = Path(bagwise.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+TREES = {path: ast.parse(path.read_text()) for path in FILES}
+ESTIMATORS = [cls for _, cls in all_estimators()]
+
+# written once, in the base; a method with arguments of its own calls the base's
+PUBLIC = {"fit", "decision_function", "predict", "predict_proba", "instance_scores", "scores_and_labels"}
+
+
+def names(path):
+    return str(path.relative_to(ROOT))
+
+
+def compiled_functions():
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and any(
+                "njit" in ast.unparse(d) for d in node.decorator_list
+            ):
+                yield pytest.param(node, id=f"{names(path)}:{node.name}")
+
+
+def depth(node, level=0):
+    """Levels of blocks inside a function."""
+    deepest = level
+    for child in ast.iter_child_nodes(node):
+        block = isinstance(child, (ast.For, ast.While, ast.If, ast.With, ast.Try))
+        chained = block and isinstance(node, ast.If) and node.orelse == [child]  # elif is no deeper than if
+        deepest = max(deepest, depth(child, level + (block and not chained)))
+    return deepest
+
+
+@pytest.mark.parametrize("node", compiled_functions())
+def test_compiled_loops_can_be_read(node):
+    arguments = node.args.args + node.args.kwonlyargs
+    assert len(arguments) <= 12, "more than 12 arguments: hand them over in a NamedTuple"
+    assert depth(node) <= 5, "more than 5 levels of blocks"
+    assert node.end_lineno - node.lineno < 60, "more than 60 lines"
+
+
+def test_compiled_loops_are_not_parallel_by_themselves():
+    # their threads do not survive a fork, and they take longer to compile; see bagwise.parallel
+    found = [
+        names(path) for path in FILES if "prange" in path.read_text() or "parallel=True" in path.read_text()
+    ]
+    assert not [name for name in found if not name.startswith("parallel")]
+
+
+@pytest.mark.parametrize("word", ["joblib", "concurrent.futures", "threadpoolctl"])
+def test_one_room_knows_threads(word):
+    users = {
+        names(path)
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.ImportFrom) and (node.module or "").startswith(word))
+        or (isinstance(node, ast.Import) and any(alias.name.startswith(word) for alias in node.names))
+    }
+    # reading row groups ahead is no computation and needs no setting
+    assert not [name for name in users if not name.startswith(("parallel/", "io/_parquet_groups"))]
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS, ids=lambda cls: cls.__name__)
+def test_no_side_doors(cls):
+    for owner in cls.__mro__:
+        if owner.__module__.startswith("bagwise.models"):
+            own = {
+                name
+                for name in PUBLIC & set(vars(owner))
+                if vars(owner)[name] is not getattr(MIMLClassifier, name)
+            }
+            own = {n for n in own if getattr(vars(owner)[n], "__module__", "") != MIMLClassifier.__module__}
+            assert not own, f"{owner.__name__} writes {own} itself; use the hooks of the base"
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS, ids=lambda cls: cls.__name__)
+def test_every_parameter_has_a_rule(cls):
+    assert set(cls._parameters) == set(cls().get_params(deep=False))
+
+
+def test_every_classifier_is_in_the_catalogue():
+    written = {
+        node.name
+        for path, tree in TREES.items()
+        if "models" in path.parts
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    }
+    listed = set(bagwise.models.__all__)
+    classifiers = {
+        sub.__name__ for sub in _subclasses(MIMLClassifier) if sub.__module__.startswith("bagwise.models")
+    }
+    bases = {sub.__name__ for sub in _subclasses(MIMLClassifier) if sub.__subclasses__()}
+    assert (classifiers & written) - bases <= listed
+
+
+def _subclasses(cls):
+    for sub in cls.__subclasses__():
+        yield sub
+        yield from _subclasses(sub)
