@@ -19,12 +19,12 @@ demo: env
 	$(BIN)/bagwise demo --out demo_output
 
 test: env
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: env
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/codespell bagwise tests benchmarks docs examples README.md CHANGELOG.md CONTRIBUTING.md
+	$(BIN)/codespell bagwise tests benchmarks docs README.md CHANGELOG.md CONTRIBUTING.md
 
 types: env
 	$(BIN)/mypy

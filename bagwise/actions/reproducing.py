@@ -7,8 +7,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from bagwise.bench.overview import introduction, overview
-from bagwise.bench.pages import write
 from bagwise.bench.problems import status_of
 from bagwise.bench.results import results_of
 from bagwise.bench.run import run_tasks
@@ -16,6 +14,8 @@ from bagwise.bench.store import Store
 from bagwise.bench.suites import Experiment, Suite, find_experiments, shortened
 from bagwise.bench.tasks import NO_METHOD, tasks_of
 from bagwise.errors import BagwiseError
+from bagwise.report.pages.overview import command_of, introduction, origin, overview
+from bagwise.report.pages.render import write
 from bagwise.utils.files import replacing
 
 _STATUS = {"at hand": "at hand", "generated": "at hand", "download": "downloadable", "by hand": "by hand"}
@@ -128,9 +128,9 @@ def reproduce(
             unavailable=unavailable,
         )
     ]
-    files = write(results, Path(out) / "pages")
+    used = [rows[task.digest] for task in tasks if task.digest in rows]
+    files = write(results, Path(out) / "pages", command=command_of(targets, short), origin=origin(used))
     if page is not None:
-        used = [rows[task.digest] for task in tasks if task.digest in rows]
         files += _write_page(results, Path(page), introduction(used, targets, short))
     return {"results": results, **counts, "unavailable": unavailable, "files": [str(file) for file in files]}
 

@@ -10,11 +10,12 @@ from statistics import fmean, stdev
 from string import ascii_lowercase
 from typing import Any
 
-from bagwise.bench.cells import Cell, Curve, ResultFigure, ResultTable
 from bagwise.bench.measures import express
 from bagwise.bench.suites import Experiment, Published, Suite, overlaid, shortened
 from bagwise.bench.tasks import NO_METHOD, Task, tasks_of
 from bagwise.metrics import HIGHER_IS_BETTER
+from bagwise.registry import get_estimator
+from bagwise.report.pages.cells import Cell, Curve, ResultFigure, ResultTable
 
 Row = Mapping[str, Any]
 _UNEXPLAINED = "No detail of protocol or data is known that would explain it."
@@ -87,6 +88,7 @@ class _View:
             cells=tuple(cell for cell in cells if cell is not None),
             remarks=self.remarks(),
             alpha=self.spec.get("alpha", 0.05),
+            glossary=self.glossary(),
         )
         # Only now is it known with how many decimals cells are compared.
         return replace(table, cells=tuple(self.explained(cell) for cell in table.cells))
@@ -117,6 +119,7 @@ class _View:
                 y_log=self.spec.get("y_log", False),
                 curves=curves,
                 remarks=(self._protocol(), *absent, *self.remarks()),
+                glossary=self.glossary(),
             )
             for k, (name, measure, curves) in enumerate(panels)
         ]
@@ -287,6 +290,16 @@ class _View:
     def _protocol(self) -> str:
         protocol = shortened(self.suite.protocols[self.spec["protocol"]], self.short)
         return _sentence(protocol.get("title", self.spec["protocol"]))
+
+    def glossary(self) -> tuple[tuple[str, str], ...]:
+        """The estimator behind each method of the paper, and what it does."""
+        found = []
+        for name in self.methods:
+            estimator = self.suite.methods.get(name, {}).get("estimator")
+            if estimator is not None:
+                summary = (get_estimator(estimator).__doc__ or "").strip().partition("\n")[0]
+                found.append((self.shown(name), f"our {estimator}: {summary[:1].lower()}{summary[1:]}"))
+        return tuple(dict(found).items())
 
     def remarks(self) -> tuple[str, ...]:
         """What a reader must know of data and methods, and which source made the rows."""

@@ -127,7 +127,7 @@ def show_table(make: Callable[..., Any], **narrow: Any) -> None:
 
 def show_pages(results: Sequence[Any]) -> None:
     """Tables and figures of experiments, fitted to the terminal, or plain text in a pipe."""
-    from bagwise.bench.pages import render
+    from bagwise.report.pages.render import render
 
     for result in results:
         if sys.stdout.isatty():

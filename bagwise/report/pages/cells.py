@@ -144,6 +144,8 @@ class ResultTable:
         Sentences below the table.
     alpha : float, default=0.05
         Level of the comparison over data sets (Bonferroni-Dunn); the paired t-test is always at 0.05.
+    glossary : tuple of (str, str)
+        Names in the table and what they stand for.
 
     Examples
     --------
@@ -165,6 +167,7 @@ class ResultTable:
     cells: tuple[Cell, ...]
     remarks: tuple[str, ...] = ()
     alpha: float = 0.05
+    glossary: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if self.reference is not None and self.reference not in self.methods:
@@ -250,6 +253,8 @@ class ResultFigure:
         Sentences below; they say why a curve is missing.
     y_log : bool, default=False
         Whether the y axis is logarithmic.
+    glossary : tuple of (str, str)
+        Names in the figure and what they stand for.
 
     Examples
     --------
@@ -268,6 +273,7 @@ class ResultFigure:
     published: tuple[Curve, ...] = ()
     remarks: tuple[str, ...] = ()
     y_log: bool = False
+    glossary: tuple[tuple[str, str], ...] = ()
 
     def frame(self) -> pa.Table:
         """One row per point."""

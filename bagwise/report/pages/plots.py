@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.bench.cells import Curve, ResultFigure
 from bagwise.errors import DataError
+from bagwise.report.pages.cells import Curve, ResultFigure
 
 _INK, _MUTED, _CONTROL, _OUTSIDE = "#24292f", "#8c959f", "#0969da", "#bc4c00"
 # distinct for readers who do not see red and green apart (Okabe and Ito)

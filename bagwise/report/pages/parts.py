@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bagwise.bench.statistics import Overall
+from bagwise.report.pages.statistics import Overall
 from bagwise.report.tables import measure_title
 
 NONE = "–"
@@ -28,7 +28,8 @@ class Piece(NamedTuple):
 class Grid:
     """Rows x columns of entries; every entry has the same number of lines, such as ours, published, verdict.
 
-    ``notes[i][j]`` are the numbers (from 1) of the footnotes that the first line of an entry refers to.
+    ``notes[i][j]`` are the numbers (from 1) of the footnotes that the first line of an entry refers to;
+    ``best`` are the places (i, j) of the best figure of ours in each row.
     """
 
     title: str
@@ -39,6 +40,7 @@ class Grid:
     entries: tuple[tuple[tuple[Piece, ...], ...], ...]
     notes: tuple[tuple[tuple[int, ...], ...], ...]
     footnotes: tuple[str, ...] = ()
+    best: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 
-from bagwise.bench import plots
-from bagwise.bench._latex import latex_escape
-from bagwise.bench._markdown import escape
-from bagwise.bench.cells import Cell, Curve, ResultFigure, ResultTable
-from bagwise.bench.pages import render, write
 from bagwise.errors import DataError
+from bagwise.report.pages import plots
+from bagwise.report.pages.cells import Cell, Curve, ResultFigure, ResultTable
+from bagwise.report.pages.latex import latex_escape
+from bagwise.report.pages.markdown import escape
+from bagwise.report.pages.render import render, write
 
 STYLES = ("text", "rich", "markdown", "latex", "html")
 ODD = ("R&D_1 50%", "a|b <i>x</i>", "{c} \\d $e^2~ #f", "[red]g[/] *h* `k`")

@@ -7,14 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bagwise.bench._layout import tally
-from bagwise.bench.cells import ResultFigure, ResultTable
-from bagwise.bench.pages import render
-from bagwise.bench.plots import curves, svg
+from bagwise.report.pages.cells import ResultFigure, ResultTable
+from bagwise.report.pages.layout import STATES, tally
+from bagwise.report.pages.plots import curves, svg
+from bagwise.report.pages.render import render
 from bagwise.report.tables import table
 
 Result = ResultTable | ResultFigure
-_STATES = ("inside", "better", "worse", "without comparison", "missing")
 
 
 def overview(results: Sequence[Result], folder: str, introduction: str = "") -> tuple[str, dict[str, str]]:
@@ -44,22 +43,37 @@ def overview(results: Sequence[Result], folder: str, introduction: str = "") -> 
 
 
 def introduction(rows: Sequence[Mapping[str, Any]], targets: Sequence[str], short: bool) -> str:
-    """How the page was made: command, effort, versions and machines, from the rows behind it."""
+    """How the Markdown page was made: command, effort, versions and machines."""
+    effort, *versions = origin(rows)
+    made = f"Made by `{command_of(targets, short)}`: {effort} "
+    return "\n\n".join(
+        [made + "[reproduce.md](reproduce.md) tells how to read and how to repeat it.", *versions]
+    )
+
+
+def command_of(targets: Sequence[str], short: bool) -> str:
+    """What was typed.
+
+    Examples
+    --------
+    >>> command_of(["mimlfast:2"], True)
+    'bagwise reproduce mimlfast:2 --short'
+    """
+    return f"bagwise reproduce {' '.join(targets)}{' --short' if short else ''}"
+
+
+def origin(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Effort, versions and machines of the rows behind a page, as sentences."""
     unique = {row["hash"]: row for row in rows}.values()
     seconds = sum(row["fit_cpu_seconds"] or 0.0 for row in unique)
-    origins = sorted({row["versions"] for row in unique if row.get("versions")})
-    parts = [
-        f"Made by `bagwise reproduce {' '.join(targets)}{' --short' if short else ''}` from {len(unique)} "
-        f"fits, {seconds / 3600:.1f} hours of CPU time in all. [reproduce.md](reproduce.md) tells how to "
-        "read and how to repeat it."
-    ]
-    for origin in origins:
+    parts = [f"{len(unique)} fits, {seconds / 3600:.1f} hours of CPU time in all."]
+    for origin in sorted({row["versions"] for row in unique if row.get("versions")}):
         facts = json.loads(origin)
         machine = facts.pop("machine", "")
         count = sum(row.get("versions") == origin for row in unique)
         versions = ", ".join(f"{name} {version}" for name, version in facts.items())
         parts.append(f"{count} fits with {versions}; {machine}.")
-    return "\n\n".join(parts)
+    return parts
 
 
 def _summary(tables: Sequence[ResultTable]) -> str:
@@ -67,7 +81,7 @@ def _summary(tables: Sequence[ResultTable]) -> str:
     lines: list[list[Any]] = []
     for found in tables:
         counts = tally(found)
-        lines.append([found.id, len(found.cells), *(counts[state] for state in _STATES)])
+        lines.append([found.id, len(found.cells), *(counts[state] for state in STATES)])
     total = ["all", *(sum(numbers) for numbers in zip(*(line[1:] for line in lines)))]
     header = ["table", "cells", "inside", "better", "worse", "no verdict", "not run"]
     return "\n\n".join(

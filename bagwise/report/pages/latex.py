@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from bagwise.bench._parts import Piece, Report
-from bagwise.bench._sheets import Sheet, sheets
+from bagwise.report.pages.parts import Piece, Report
+from bagwise.report.pages.sheets import Sheet, sheets
 
 _LATEX = {
     "\\": r"\textbackslash{}",

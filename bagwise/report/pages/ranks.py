@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bagwise.bench._parts import MARK, NONE, Footnotes, Grid, Piece, count, listed, p_value, title_of
-from bagwise.bench.cells import ResultTable
-from bagwise.bench.statistics import Overall, overall
+from bagwise.report.pages.cells import ResultTable
+from bagwise.report.pages.parts import MARK, NONE, Footnotes, Grid, Piece, count, listed, p_value, title_of
+from bagwise.report.pages.statistics import Overall, overall
 
 
 def comparisons_of(table: ResultTable) -> tuple[Overall, ...]:

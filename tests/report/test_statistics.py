@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bagwise.bench.cells import Cell, Curve, ResultFigure, ResultTable
-from bagwise.bench.statistics import average_ranks, bonferroni_dunn, friedman, marks, overall, paired_t
 from bagwise.errors import DataError
+from bagwise.report.pages.cells import Cell, Curve, ResultFigure, ResultTable
+from bagwise.report.pages.statistics import average_ranks, bonferroni_dunn, friedman, marks, overall, paired_t
 
 NA = None
 METHODS = ("MIMLfast", "DBA", "KISAR", "MIMLBoost", "MIMLkNN", "MIMLSVM", "RankLossSIM")

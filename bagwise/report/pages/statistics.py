@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy import stats
 
-from bagwise.bench.cells import Direction, Mark, ResultTable
 from bagwise.errors import DataError
+from bagwise.report.pages.cells import Direction, Mark, ResultTable
 
 Source = Literal["ours", "published"]
 _SAME = 1e-12  # relative; two ways to add up the same errors differ by less
@@ -78,7 +78,7 @@ def marks(table: ResultTable, alpha: float = 0.05) -> dict[tuple[str, str, str],
 
     Examples
     --------
-    >>> from bagwise.bench.cells import Cell
+    >>> from bagwise.report.pages.cells import Cell
     >>> def cell(method, *values):
     ...     return Cell("Scene", method, "auc", "higher", 0.5, values=values, keys=("1", "2", "3"))
     >>> cells = cell("A", 0.7, 0.8, 0.9), cell("B", 0.41, 0.5, 0.62)
@@ -225,7 +225,7 @@ def overall(table: ResultTable, measure: str, alpha: float | None = None, source
 
     Examples
     --------
-    >>> from bagwise.bench.cells import Cell
+    >>> from bagwise.report.pages.cells import Cell
     >>> def cell(dataset, method, mean):
     ...     return Cell(dataset, method, "auc", "higher", mean)
     >>> cells = (cell("X", "A", 0.9), cell("X", "B", 0.7), cell("X", "C", 0.8))

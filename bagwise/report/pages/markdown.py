@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bagwise.bench._parts import NONE, Grid, Piece, Report
+from bagwise.report.pages.parts import NONE, Grid, Piece, Report
 from bagwise.report.tables import table
 
 _SPECIAL = re.compile(r"([\\`*_\[\]~$])")

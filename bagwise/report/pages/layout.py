@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from bagwise.bench._parts import (
+from bagwise.report.pages.cells import Cell, Curve, Mark, ResultFigure, ResultTable
+from bagwise.report.pages.parts import (
     MARK,
     NONE,
     SYMBOL,
@@ -16,9 +17,8 @@ from bagwise.bench._parts import (
     figure_text,
     title_of,
 )
-from bagwise.bench._ranks import comparisons_of, ranks_grid, sentences
-from bagwise.bench.cells import Cell, Curve, Mark, ResultFigure, ResultTable
-from bagwise.bench.statistics import marks
+from bagwise.report.pages.ranks import comparisons_of, ranks_grid, sentences
+from bagwise.report.pages.statistics import marks
 
 
 def report(result: ResultTable | ResultFigure) -> Report:
@@ -26,9 +26,12 @@ def report(result: ResultTable | ResultFigure) -> Report:
     return _of_table(result) if isinstance(result, ResultTable) else _of_figure(result)
 
 
+STATES = ("inside", "better", "worse", "without comparison", "missing")
+
+
 def tally(table: ResultTable) -> dict[str, int]:
     """Number of cells "inside", "better", "worse", with a value but nothing to compare, and "missing"."""
-    counts = dict.fromkeys(("inside", "better", "worse", "without comparison", "missing"), 0)
+    counts = dict.fromkeys(STATES, 0)
     for cell in table.cells:
         counts["missing" if cell.mean is None else cell.inside or "without comparison"] += 1
     return counts
@@ -101,7 +104,21 @@ def _grid(
         entries=tuple(tuple(pieces(cell) for cell in row) for row in cells),
         notes=tuple(tuple(footnotes.number(cell.reason, cell.note) for cell in row) for row in cells),
         footnotes=tuple(footnotes.texts),
+        best=frozenset((i, j) for i, row in enumerate(cells) for j in _best(row)),
     )
+
+
+def _best(row: Sequence[Cell]) -> list[int]:
+    """Places of the best complete figures of ours among methods that are compared in one measure."""
+    known = [
+        (j, round(cell.mean, cell.shown_decimals))
+        for j, cell in enumerate(row)
+        if cell.mean is not None and not cell.missing and cell.direction != "none"
+    ]
+    if len({cell.measure for cell in row}) != 1 or len(known) < 2:
+        return []
+    best = (max if row[0].direction == "higher" else min)(value for _, value in known)
+    return [j for j, value in known if value == best]
 
 
 def _times_grid(table: ResultTable) -> Grid | None:

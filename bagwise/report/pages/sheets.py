@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any
 
-from bagwise.bench._parts import Grid, Piece, Report
+from bagwise.report.pages.parts import Grid, Piece, Report
 from bagwise.report.tables import table
 
 _NAME = 12  # letters below which a title is not broken

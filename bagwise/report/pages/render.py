@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -12,15 +12,15 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.csv
 
-from bagwise.bench._html import html
-from bagwise.bench._latex import latex
-from bagwise.bench._layout import report
-from bagwise.bench._markdown import markdown
-from bagwise.bench._sheets import rich, text
-from bagwise.bench.cells import ResultFigure, ResultTable
-from bagwise.bench.plots import curves, svg
-from bagwise.bench.statistics import marks
 from bagwise.errors import DataError
+from bagwise.report.pages.cells import ResultFigure, ResultTable
+from bagwise.report.pages.html import html
+from bagwise.report.pages.latex import latex
+from bagwise.report.pages.layout import report
+from bagwise.report.pages.markdown import markdown
+from bagwise.report.pages.plots import curves, svg
+from bagwise.report.pages.sheets import rich, text
+from bagwise.report.pages.statistics import marks
 from bagwise.utils.files import replacing
 
 Result = ResultTable | ResultFigure
@@ -51,7 +51,7 @@ def render(result: Result, style: PageStyle = "text", *, width: int = _WIDTH, im
 
     Examples
     --------
-    >>> from bagwise.bench.cells import Cell
+    >>> from bagwise.report.pages.cells import Cell
     >>> cells = (
     ...     Cell("Scene", "A", "auc", "higher", 0.7151, 0.02, published_mean=0.71, published_std=0.01),
     ...     Cell("Scene", "B", "auc", "higher", missing="B is not implemented yet", published_mean=0.65),
@@ -81,7 +81,14 @@ def render(result: Result, style: PageStyle = "text", *, width: int = _WIDTH, im
     raise DataError(f"a page's style is text, rich, markdown, latex, csv or html, not {style!r}")
 
 
-def write(results: Iterable[Result], folder: str | PathLike[str], *, title: str = _TITLE) -> list[Path]:
+def write(
+    results: Iterable[Result],
+    folder: str | PathLike[str],
+    *,
+    title: str = _TITLE,
+    command: str = "",
+    origin: Sequence[str] = (),
+) -> list[Path]:
     """Write every result as .md, .tex and .csv, figures also as .svg, and index.html with all of them.
 
     Files are called by the results' ids; a colon, which file systems refuse, becomes a hyphen.
@@ -94,6 +101,10 @@ def write(results: Iterable[Result], folder: str | PathLike[str], *, title: str 
         Where to; made if need be.
     title : str, optional
         Heading of the page.
+    command : str, optional
+        What was typed to make it.
+    origin : sequence of str, optional
+        Sentences about where the figures come from, for the head of the page.
 
     Returns
     -------
@@ -103,7 +114,7 @@ def write(results: Iterable[Result], folder: str | PathLike[str], *, title: str 
     Examples
     --------
     >>> import tempfile
-    >>> from bagwise.bench.cells import Curve
+    >>> from bagwise.report.pages.cells import Curve
     >>> curve = Curve("A", (1.0, 2.0), (3.0, 5.0))
     >>> figure = ResultFigure("p:fig1", "Time", "bags", "seconds", curves=(curve,))
     >>> [path.name for path in write([figure], tempfile.mkdtemp())]
@@ -121,7 +132,7 @@ def write(results: Iterable[Result], folder: str | PathLike[str], *, title: str 
         files[f"{name}.csv"] = render(result, "csv")
         if isinstance(result, ResultFigure):
             files[f"{name}.svg"] = svg(curves(result))
-    files["index.html"] = html(results, title)
+    files["index.html"] = html(results, title, command=command, origin=origin)
     paths = []
     for name, content in files.items():
         paths.append(Path(folder) / name)

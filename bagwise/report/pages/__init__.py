@@ -1,0 +1,1 @@
+"""Pages of results beside the published figures, for terminals, Markdown, LaTeX, CSV and browsers."""
