@@ -33,8 +33,9 @@ from bagwise.metrics import (
     one_error,
     ranking_loss,
 )
-from bagwise.models.mimlfast.estimator import MIMLFast, contrast
-from bagwise.models.mimlfast.forward import Forward, Workers, fit_scaling
+from bagwise.models._shared.margins import margins as contrast
+from bagwise.models.mimlfast.estimator import MIMLFast
+from bagwise.models.mimlfast.forward import N_SLICES, Forward, fit_scaling
 from bagwise.models.mimlfast.select import PAPER_GRID, select_mimlfast
 from bagwise.models.mimlfast.train import (
     BatchTrainer,
@@ -43,6 +44,7 @@ from bagwise.models.mimlfast.train import (
     initial_parameters,
     scaled_copy,
 )
+from bagwise.parallel import Workers
 
 N, N_TEST = 30_000, 3_000
 LITERAL = [(15.0, 5e-4), (15.0, 1e-4), (3.0, 1e-3), (3.0, 5e-3)]  # feature norm, gamma_0
@@ -133,7 +135,7 @@ def numpy_pass_seconds(data, steps, n_passes=6, n_steps=200):
     """
     bags, Y = data.bags, data.Y
     workers = Workers(1)
-    with workers.running():
+    with workers:
         scaling = fit_scaling(bags.X, "auto", LITERAL[0][0], workers)
         forward = Forward(bags.X, bags.offsets, scaling, Y.shape[1] + 1, 5, 100, workers)
         state = initial_parameters(np.random.default_rng(0), bags.n_features, Y.shape[1] + 1, 5, 100)
@@ -248,12 +250,12 @@ def _product_rate(workers, shapes, seconds=0.3):
 
 def rate(args):
     data = make_msra_like(N)
-    workers = Workers(args.threads)
+    workers = Workers(args.threads, N_SLICES)
     m, K, n_all, d = 100, 5, 100, 226
     flops = 2.0 * data.bags.n_instances * (2 * d * m + K * n_all * m) / 1e9
     own_shapes = [(576, d, m), (576, m, K * n_all), (d, 576, m)]
     square, own, reached, done = [], [], [], []
-    with workers.running():
+    with workers:
         trainer = _trainer(data, K, m, workers)
         trainer.epoch()
         for _ in range(6):  # products and passes in turn, so that a busy machine slows both
@@ -327,8 +329,8 @@ def labels(args):
     print("|---|---|---|---|")
     for n in (10, 30, 100, 300, 1000, 5000):
         data = make_msra_like(10_000, n)
-        workers = Workers(args.threads)
-        with Clock() as clock, workers.running():
+        workers = Workers(args.threads, N_SLICES)
+        with Clock() as clock, workers:
             trainer = _trainer(data, 5, 100, workers)
             trainer.epoch()
             start, cpu = time.perf_counter(), time.process_time()

@@ -2,5 +2,6 @@
 
 from bagwise.parallel.blas import small_products
 from bagwise.parallel.local import in_threads, run, stream, threads
+from bagwise.parallel.pool import Workers
 
-__all__ = ["in_threads", "run", "small_products", "stream", "threads"]
+__all__ = ["Workers", "in_threads", "run", "small_products", "stream", "threads"]

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from bagwise.bags import runs
 from bagwise.base import MIMLClassifier, Traits, best_rows
+from bagwise.base.parameters import JOBS, Choice, Flag, Number, Rules, Seed, Whole, check_parameters
 from bagwise.errors import DataError
 from bagwise.kernels.segment import segment_argmax, segment_max
+from bagwise.models._shared.margins import margins
 from bagwise.models.mimlfast.forward import (
+    N_SLICES,
     SLICE_BAGS,
     Forward,
     Scaling,
-    Workers,
     fit_scaling,
     matching_form,
 )
-from bagwise.models.mimlfast.plan import MOST_HELD_OUT, RULES, SMALL, check_parameters, make_plan
+from bagwise.models.mimlfast.plan import MOST_HELD_OUT, RULES, SMALL, SOLVERS, make_plan, n_held_out
 from bagwise.models.mimlfast.train import (
     BatchTrainer,
     LabelRows,
@@ -29,6 +32,7 @@ from bagwise.models.mimlfast.train import (
     n_slices,
     train,
 )
+from bagwise.parallel import Workers
 
 _CELLS = 1 << 22  # scores computed at a time in prediction
 _IN_USE = 0.05  # share of a label's bags that makes a sub-concept count as used
@@ -78,8 +82,8 @@ class MIMLFast(MIMLClassifier):
     feature_norm : float or "auto", default="auto"
         Root mean square length of scaled instances; "auto" is 15 for "minibatch" and 3 otherwise.
     n_jobs : int, optional
-        Threads of "minibatch"; by default as many as the matrix library would use. Results do not depend on
-        it.
+        Threads of "minibatch", -1 for all cores; None takes as many as the matrix library would use. Results
+        do not depend on it.
     random_state : int, RandomState instance or None, default=None
         Seed.
 
@@ -144,6 +148,25 @@ class MIMLFast(MIMLClassifier):
     """
 
     traits = Traits(instances="model", label_equivariant=False)
+    _parameters: ClassVar[Rules] = {
+        "n_components": Whole(1),
+        "n_sub_concepts": Whole(1),
+        "max_norm": Number(above=0),
+        "solver": Choice(*SOLVERS),
+        "step_size": Number(above=0),
+        "step_decay": Number(0),
+        "learning_rate": Number(above=0),
+        "batch_size": (Choice("auto"), Whole(1)),
+        "max_iter": (Choice("auto"), Whole(1)),
+        "n_iter_no_change": (Choice("auto"), Whole(1)),
+        "validation": (Choice("auto"), Number(0, below=1), Whole(2)),
+        "refit": (Choice("auto"), Flag()),
+        "threshold_rule": Choice(*RULES),
+        "scaling": Choice("auto", "none"),
+        "feature_norm": (Choice("auto"), Number(above=0)),
+        "n_jobs": JOBS,
+        "random_state": Seed(),
+    }
 
     def __init__(
         self,
@@ -191,11 +214,10 @@ class MIMLFast(MIMLClassifier):
     # ------------------------------------------------------------------ learning
 
     def _fit(self, bags, Y):
-        check_parameters(self)
         plan = make_plan(self, len(bags), bags.X)
-        workers = Workers(self.n_jobs)
+        workers = Workers(self.n_jobs, N_SLICES)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-        with workers.running():
+        with workers:
             scaling = fit_scaling(bags.X, self.scaling, plan.norm, workers)
             forward = self._forward(bags, Y.shape[1], scaling, plan, workers)
             A, W, used = self._learn(forward, LabelRows.from_matrix(Y), Y, plan, rng)
@@ -234,7 +256,7 @@ class MIMLFast(MIMLClassifier):
             self._window = [scores[:, :-1] - scores[:, -1:], Y[some]]
             return *only.parameters(), only.used
         if plan.folds == 1:
-            held_out = [np.sort(order[: max(1, round(plan.share * len(Y)))])]
+            held_out = [np.sort(order[: n_held_out(plan.share, len(Y))])]
         else:
             held_out = [np.sort(part) for part in np.array_split(order, plan.folds)]
         trainers = [trainer(np.setdiff1d(everything, bags)) for bags in held_out]
@@ -293,17 +315,17 @@ class MIMLFast(MIMLClassifier):
         -------
         self
         """
-        check_parameters(self)
+        check_parameters(self, self._parameters)
         first = not hasattr(self, "label_weights_")
         bags, Y = self._check_piece(X, y, classes, first)
         plan = make_plan(self, SMALL + 1)  # pieces may be small, but there will be many
         if self.batch_size == "auto":
             plan = plan._replace(batch_bags=int(np.clip(len(bags) // 8, 16, 512)))
-        workers = Workers(self.n_jobs)
+        workers = Workers(self.n_jobs, N_SLICES)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         rng = np.random.default_rng([seed, 0 if first else self._state["t"]])
         ids = rng.permutation(len(bags))
-        with workers.running():
+        with workers:
             if first:
                 self.solver_, self._window = plan.solver, [np.zeros((0, Y.shape[1]), np.float32), Y[:0]]
                 self._scaling = list(fit_scaling(bags.X, self.scaling, plan.norm, workers))
@@ -345,9 +367,9 @@ class MIMLFast(MIMLClassifier):
 
     def _remember(self, scores, Y):
         """Keep the latest honest margins; the offset is the best one for them."""
-        margins = scores[:, :-1] - scores[:, -1:]
+        latest = scores[:, :-1] - scores[:, -1:], Y
         most = max(1, min(MOST_HELD_OUT, _CELLS // Y.shape[1]))
-        self._window = [np.concatenate(pair)[-most:] for pair in zip(self._window, (margins, Y))]
+        self._window = [np.concatenate(pair)[-most:] for pair in zip(self._window, latest)]
 
     # ------------------------------------------------------------------ prediction
 
@@ -355,14 +377,10 @@ class MIMLFast(MIMLClassifier):
         """Runs of bags with the scores (instances, L + 1, K) of their instances, of bounded size."""
         W = self.label_weights_.reshape(-1, self.label_weights_.shape[2])
         limit = max(_CELLS // len(W), 1)
-        start = 0
-        while start < len(bags):
-            reach = bags.offsets[start] + limit
-            stop = max(start + 1, int(np.searchsorted(bags.offsets, reach, side="right")) - 1)
-            part = bags[start:stop]
+        for first, last in runs(bags.offsets, limit):
+            part = bags[first:last]
             P = np.asarray(part.X @ self.shared_space_.T) + self.shared_intercept_
             yield part, (P @ W.T).reshape(len(P), *self.label_weights_.shape[:2])
-            start = stop
 
     def _scores(self, bags):
         top = [
@@ -406,7 +424,7 @@ class MIMLFast(MIMLClassifier):
             raise ValueError(f"k must be at least 1, got {k}")
         check_is_fitted(self)
         bags = self._as_bags(X, reset=False)
-        return best_rows(contrast(self._instance_scores(bags)), bags.offsets, k)
+        return best_rows(margins(self._instance_scores(bags)), bags.offsets, k)
 
     def _predict(self, bags, scores):
         chosen = scores > 0
@@ -429,6 +447,7 @@ class MIMLFast(MIMLClassifier):
         instance : ndarray of shape (n_bags, n_labels)
             Row number of ``bags.X``: the key instance.
         """
+        check_is_fitted(self)
         bags = self._as_bags(X, reset=False)
         which, where, start = [], [], 0
         for part, F in self._blocks(bags):
@@ -438,24 +457,6 @@ class MIMLFast(MIMLClassifier):
             where.append(rows + start)
             start += part.n_instances
         return np.concatenate(which), np.concatenate(where)
-
-
-def contrast(F):
-    """Scores of instances (n, L), each less the largest of the instance's other labels.
-
-    Examples
-    --------
-    >>> contrast(np.array([[3.0, 1.0, 2.0]]))
-    array([[ 1., -2., -1.]])
-    """
-    if F.shape[1] == 1:
-        return F
-    rows, best = np.arange(len(F)), F.argmax(axis=1)
-    rival = np.repeat(F[rows, best][:, None], F.shape[1], axis=1)
-    others = F.copy()
-    others[rows, best] = -np.inf
-    rival[rows, best] = others.max(axis=1)
-    return F - rival
 
 
 def _shape(forward):

@@ -6,18 +6,18 @@ bags is copied together, so there is never a second copy of the data; text-like 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from threadpoolctl import threadpool_info, threadpool_limits
 
+from bagwise.kernels.numeric import frozen
+from bagwise.models._shared.scaling import TEXT_SHARE
 from bagwise.models.mimlfast.batch_kernels import feature_sums, gather_dense, gather_sparse, tile_scores
+from bagwise.parallel import Workers
 
-SPARSE_LIKE = 0.1  # share of non-zero entries below which data are treated as text
 N_SLICES = 8  # fixed, so that results do not depend on the number of threads
 SLICE_BAGS = 64
 _TILE_CELLS = 1 << 19  # scores made at a time by one thread: a tile that stays in its cache
@@ -45,41 +45,6 @@ class Buffers(NamedTuple):
     bounds: np.ndarray
 
 
-class Workers:
-    """A few threads, each with its own matrix products: faster here than one product spread over all."""
-
-    def __init__(self, n_threads: int | None) -> None:
-        if n_threads is None:
-            blas = [lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"]
-            n_threads = max(blas, default=1)
-        self.n_threads = max(1, min(n_threads, N_SLICES))
-
-    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """Results in the order of the items."""
-        items = list(items)
-        if self.n_threads == 1 or len(items) == 1:
-            return [function(item) for item in items]
-        return list(self._pool.map(function, items))
-
-    @contextmanager
-    def running(self):
-        """Hold the threads, and keep the matrix library to one thread per call."""
-        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(self.n_threads) as self._pool:
-            yield self
-
-
-def is_text(X: Any) -> bool:
-    """Whether so few entries are not zero that instances count as text, however they are stored.
-
-    Examples
-    --------
-    >>> is_text(np.eye(20)), is_text(np.eye(5))
-    (True, False)
-    """
-    filled = np.count_nonzero(X.data if sparse.issparse(X) else X)
-    return bool(filled < SPARSE_LIKE * X.shape[0] * X.shape[1])
-
-
 def fit_scaling(X: Any, scaling: str, norm: float, workers: Workers) -> Scaling:
     """Estimate the scale; ``norm`` is the root mean square length that instances shall have."""
     d = X.shape[1]
@@ -98,11 +63,11 @@ def fit_scaling(X: Any, scaling: str, norm: float, workers: Workers) -> Scaling:
         edges = [n * k // _PIECES for k in range(_PIECES + 1)]
         sums = np.zeros((2, _PIECES, d))
         count = workers.map(
-            lambda k: feature_sums(_frozen(X), edges[k], edges[k + 1], shift, sums[0, k], sums[1, k]),
+            lambda k: feature_sums(frozen(X), edges[k], edges[k + 1], shift, sums[0, k], sums[1, k]),
             range(_PIECES),
         )
         total, squares, filled = sums[0].sum(axis=0), sums[1].sum(axis=0), sum(count)
-    if filled < SPARSE_LIKE * n * d:
+    if filled < TEXT_SHARE * n * d:
         # words share a unit, so all features get the same factor; (a + b)^2 undoes the shift
         length = np.sqrt((squares + 2.0 * shift * total + n * shift**2).sum() / n)
         factor = np.full(d, norm / length if length > 0 else 0.0)
@@ -127,7 +92,7 @@ class Forward:
 
     def __init__(self, X: Any, offsets: np.ndarray, scaling: Scaling, n_all: int, K: int, m: int,
                  workers: Workers, slice_bags: int = SLICE_BAGS) -> None:  # fmt: skip
-        self.X, self.offsets, self.scaling, self.workers = _frozen(X), _frozen(offsets), scaling, workers
+        self.X, self.offsets, self.scaling, self.workers = frozen(X), frozen(offsets), scaling, workers
         self.K, self.n_all, self.slice_bags = K, n_all, slice_bags
         sizes = np.diff(offsets)
         rows = int(np.sort(sizes)[-slice_bags:].sum())
@@ -183,13 +148,3 @@ class Forward:
 
         self.workers.map(work, range(0, len(ids), self.slice_bags))
         return out
-
-
-def _frozen(X: Any) -> Any:
-    """A read-only view: the compiler takes writable and read-only arrays for two types and compiles twice."""
-    if sparse.issparse(X):
-        arrays = (_frozen(X.data), _frozen(X.indices), _frozen(X.indptr))
-        return sparse.csr_array(arrays, shape=X.shape, copy=False)
-    X = X.view()
-    X.flags.writeable = False
-    return X

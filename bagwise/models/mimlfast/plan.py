@@ -1,4 +1,4 @@
-"""MIMLfast's settings: what "auto" stands for, and what is refused."""
+"""MIMLfast's settings: what "auto" stands for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bagwise.models.mimlfast.forward import is_text
+from bagwise.models._shared.scaling import is_text
 
 SOLVERS = ("auto", "minibatch", "asgd", "sgd")
 RULES = {"calibrated": None, "text": 0.0, "line17": -1.0, "code": 1.0}
@@ -56,6 +56,11 @@ def make_plan(model: Any, n_bags: int, X: Any = None) -> Plan:
     refit = (
         folds > 1 or (model.refit is True) or (model.refit == "auto" and solver != "sgd" and n_bags <= SMALL)
     )
+    if folds > n_bags or (folds == 1 and n_held_out(share, n_bags) >= n_bags):
+        raise ValueError(
+            f"validation of MIMLFast leaves no bag to train on: {model.validation!r} with {n_bags} bags; "
+            "give fewer folds, a smaller share, or 0 for none"
+        )
     return Plan(
         solver,
         passes if model.max_iter == "auto" else model.max_iter,
@@ -68,18 +73,6 @@ def make_plan(model: Any, n_bags: int, X: Any = None) -> Plan:
     )
 
 
-def check_parameters(model: Any) -> None:
-    """Refuse settings without meaning."""
-    for name, allowed in (("solver", SOLVERS), ("threshold_rule", RULES), ("scaling", ("auto", "none"))):
-        if getattr(model, name) not in allowed:
-            raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(model, name)!r}")
-    for name in ("n_components", "n_sub_concepts", "batch_size", "max_iter", "n_iter_no_change"):
-        value = getattr(model, name)
-        if value != "auto" and (not isinstance(value, (int, np.integer)) or value < 1):
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    for name in ("max_norm", "step_size", "learning_rate", "feature_norm"):
-        if getattr(model, name) != "auto" and not getattr(model, name) > 0:
-            raise ValueError(f"{name} must be above 0, got {getattr(model, name)!r}")
-    v = model.validation
-    if v != "auto" and not (0 <= v < 1 or (v >= 2 and v == int(v))):
-        raise ValueError(f"validation must be 'auto', a share below 1 or a number of folds, got {v!r}")
+def n_held_out(share: float, n_bags: int) -> int:
+    """Bags that a share stands for, at least one."""
+    return max(1, round(share * n_bags))

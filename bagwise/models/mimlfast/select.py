@@ -12,13 +12,14 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from bagwise.bags import Bags
+from bagwise.base.parameters import check_parameters
 from bagwise.errors import DataError
 from bagwise.models._shared.folds import MultilabelKFold
 from bagwise.models.mimlfast.estimator import MIMLFast
-from bagwise.models.mimlfast.forward import Workers, fit_scaling, matching_form
-from bagwise.models.mimlfast.plan import Plan, check_parameters, make_plan
+from bagwise.models.mimlfast.forward import N_SLICES, fit_scaling, matching_form
+from bagwise.models.mimlfast.plan import Plan, make_plan
 from bagwise.models.mimlfast.train import LabelRows, initial_parameters, scaled_copy, train
-from bagwise.parallel import run
+from bagwise.parallel import Workers, run
 from bagwise.utils.progress import progress
 
 PAPER_GRID: dict[str, Sequence[Any]] = {
@@ -142,7 +143,7 @@ def select_mimlfast(
     groups: dict[tuple, list[int]] = {}
     for place, part in enumerate(settings):
         model = clone(base).set_params(**part)
-        check_parameters(model)
+        check_parameters(model, model._parameters)
         plan = make_plan(model, len(bags), bags.X)
         key = (plan.solver, model.scaling, plan.norm)
         if key not in shared:
@@ -193,8 +194,8 @@ def _what_matters(model: MIMLFast, plan: Plan, Y: np.ndarray) -> tuple:
 def _prepare(model, plan, bags, held_out):
     """Training bags of each fold, their scale and a scaled copy, which all settings share."""
     prepared = []
-    workers = Workers(model.n_jobs)
-    with workers.running():
+    workers = Workers(model.n_jobs, N_SLICES)
+    with workers:
         for test in held_out:
             ids = np.setdiff1d(np.arange(len(bags)), test)
             scaling = fit_scaling(bags[ids].X, model.scaling, plan.norm, workers)  # held-out bags stay unseen
@@ -221,11 +222,11 @@ def _judge(ways, Y, held_out, seed, share):
 
 def _cross_validate(model, plan, prepared, Y, held_out, seed, passes):
     """Held-out losses, the best number of passes, and whether a norm ever met the cap."""
-    workers = Workers(model.n_jobs)
+    workers = Workers(model.n_jobs, N_SLICES)
     rows = LabelRows.from_matrix(Y)
     shape = (Y.shape[1] + 1, model.n_sub_concepts, model.n_components)
     trainers = []
-    with workers.running():
+    with workers:
         for ids, scaling, bags, copied in prepared:
             forward = model._forward(bags, Y.shape[1], scaling, plan, workers)
             forward.copied = copied

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from joblib import parallel_config
 from scipy import sparse
+from sklearn.exceptions import NotFittedError
 
 from bagwise import Bags
 from bagwise.datasets.msra_like import make_msra_like
@@ -11,11 +12,12 @@ from bagwise.datasets.synthetic import make_miml, make_sub_concepts
 from bagwise.errors import DataError
 from bagwise.metrics import hamming_loss, ranking_loss
 from bagwise.models.mimlfast.batch_kernels import adam_step, dense_slice, tile_scores, warp_gradient
-from bagwise.models.mimlfast.estimator import MIMLFast, contrast
-from bagwise.models.mimlfast.forward import Forward, Scaling, Workers
+from bagwise.models.mimlfast.estimator import MIMLFast
+from bagwise.models.mimlfast.forward import Forward, Scaling
 from bagwise.models.mimlfast.select import PAPER_GRID, select_mimlfast
 from bagwise.models.mimlfast.sgd_kernels import ranking_sum, sgd_steps, triplet_step
 from bagwise.models.mimlfast.train import LabelRows, best_offset
+from bagwise.parallel import Workers
 
 MASK = (1 << 64) - 1
 
@@ -226,7 +228,7 @@ def test_memory_is_lent_to_as_many_as_work_at_once():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40, 3)).astype(np.float32)
     one = np.ones(3, np.float32)
-    with Workers(2).running() as workers:
+    with Workers(2) as workers:
         forward = Forward(X, np.arange(41), Scaling(0 * one, one, 1.0, False), 3, 2, 4, workers, slice_bags=4)
         A, W = rng.standard_normal((4, 4)), rng.standard_normal((2, 3, 4))
         forward.scores(np.arange(40), A.astype(np.float32), W.astype(np.float32))
@@ -441,7 +443,6 @@ def test_key_instances_by_contrast(data):
             margin = [F[i, l] - max(F[i, j] for j in range(5) if j != l) for i in rows]
             expected = [*rows[np.argsort(-np.array(margin), kind="stable")][:2], -1][:2]
             assert found[b, l].tolist() == expected
-    assert (contrast(F[:, :1]) == F[:, :1]).all()
     with pytest.raises(ValueError, match="rule"):
         model.key_instances(data.bags, rule="loudest")
     with pytest.raises(ValueError, match="k must"):
@@ -485,11 +486,35 @@ def test_partial_fit_with_classes():
 @pytest.mark.parametrize(
     ("name", "value"),
     [("solver", "adam"), ("threshold_rule", "best"), ("scaling", "minmax"), ("n_components", 0),
-     ("max_norm", 0.0), ("validation", 1.5), ("max_iter", 2.5)],
+     ("max_norm", 0.0), ("validation", 1.5), ("max_iter", 2.5), ("step_decay", np.nan), ("max_iter", -3),
+     ("step_size", np.nan), ("learning_rate", np.inf), ("feature_norm", np.nan), ("n_jobs", 0),
+     ("validation", -0.1), ("refit", "yes"), ("random_state", -1)],
 )  # fmt: skip
-def test_refuses_settings_without_meaning(name, value, data):
-    with pytest.raises(ValueError, match=name):
-        MIMLFast(**{**SMALL, name: value}).fit(data.bags, data.Y)
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_refuses_settings_without_meaning(method, name, value, data):
+    with pytest.raises(ValueError, match=f"^{name} of MIMLFast must be .*, got {value!r}$"):
+        getattr(MIMLFast(**{**SMALL, name: value}), method)(data.bags, data.Y)
+
+
+@pytest.mark.parametrize("validation", [100, 0.999])
+def test_refuses_to_hold_out_everything(validation, data):
+    with pytest.raises(ValueError, match=f"{validation} with 60 bags"):
+        MIMLFast(validation=validation, **SMALL).fit(data.bags[:60], data.Y[:60])
+
+
+def test_every_question_before_fit_is_refused(data):
+    model = MIMLFast()
+    for method in ("sub_concepts", "key_instances", "instance_scores", "annotate", "predict"):
+        with pytest.raises(NotFittedError):
+            getattr(model, method)(data.bags)
+    with pytest.raises(NotFittedError):
+        model.key_instances(data.bags, rule="contrast")
+
+
+def test_contrast_of_a_single_label_is_its_score(data):
+    model = MIMLFast(max_iter=2, **SMALL).fit(data.bags, data.Y[:, :1])
+    by_contrast = model.key_instances(data.bags, rule="contrast")
+    np.testing.assert_array_equal(by_contrast, model.key_instances(data.bags))
 
 
 def test_input_is_left_alone_and_may_be_read_only(data):
