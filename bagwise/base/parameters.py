@@ -16,7 +16,17 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Anything", "Choice", "Flag", "HasMethod", "Number", "Seed", "Whole", "check_parameters"]
+__all__ = [
+    "Anything",
+    "Choice",
+    "Flag",
+    "HasMethod",
+    "Number",
+    "Seed",
+    "Several",
+    "Whole",
+    "check_parameters",
+]
 
 
 class Rule:
@@ -124,6 +134,35 @@ class Choice(Rule):
     def __str__(self) -> str:
         words = [repr(word) for word in self.allowed]
         return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+class Several(Rule):
+    """A list, tuple or 1-D array of at least one value, each of which follows the same rule.
+
+    Examples
+    --------
+    >>> widths = Several(Number(above=0))
+    >>> str(widths), widths.takes((0.5, 1.0)), widths.takes([]), widths.takes([1.0, float("nan")])
+    ('several values, each a number above 0', True, False, False)
+    """
+
+    def __init__(self, each: Rule) -> None:
+        self.each = each
+
+    def takes(self, value: Any) -> bool:
+        """Whether the value follows the rule."""
+        if isinstance(value, np.ndarray):
+            value = value.tolist()
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            return False
+        return len(value) > 0 and all(self.each.takes(one) for one in value)
+
+    def bad_examples(self) -> list[Any]:
+        """Nothing at all, and single values that the rule of each refuses."""
+        return [[], *([bad] for bad in self.each.bad_examples())]
+
+    def __str__(self) -> str:
+        return f"several values, each {self.each}"
 
 
 class Flag(Rule):
