@@ -23,7 +23,8 @@ from scipy import sparse
 
 SCALINGS = ("standard", "minmax", "l2", "none")
 TEXT_SHARE = 0.1  # share of values that are not zero below which instances count as text
-# spread over largest value up to which a feature counts as constant; single precision has noise of its own
+_BLOCK = 1024  # instances that are copied at a time
+# spread over size of values up to which a feature counts as constant; single precision has noise of its own
 _NOISE = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-12}
 
 
@@ -88,10 +89,8 @@ def learn_scaling(X: Any, kind: str, weights: np.ndarray | None = None) -> Scali
         return Scaling(kind, shift, factor / np.sqrt(mean_square) if mean_square > 0 else factor)
     if sparse.issparse(X):
         X = X.toarray()
-    shift = np.average(X, axis=0, weights=weights).astype(np.float64)
-    deviations = np.square(X - shift)
-    spread = np.sqrt(np.average(deviations, axis=0, weights=weights))
-    return Scaling(kind, shift, _reciprocal(spread, np.abs(X).max(axis=0), X.dtype))
+    shift, spread = _mean_and_spread(X, weights)
+    return Scaling(kind, shift, _reciprocal(spread, np.abs(shift) + spread, X.dtype))
 
 
 def apply_scaling(X: Any, scaling: Scaling, dtype: Any = np.float64) -> Any:
@@ -129,6 +128,23 @@ def _unit_length(X: Any, dtype: Any) -> Any:
     X = X.astype(np.float64, copy=False)
     lengths = np.sqrt(np.einsum("ij,ij->i", X, X))
     return (X / np.where(lengths > 0, lengths, 1.0)[:, None]).astype(dtype, copy=False)
+
+
+def _mean_and_spread(X: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each feature, in double precision and without a copy of the data.
+
+    Deviations are squared in a second pass: sums of squares of the values themselves cancel.
+    """
+    n = len(X)
+    share = np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
+    blocks = [slice(first, first + _BLOCK) for first in range(0, n, _BLOCK)]
+    mean = sum((share[rows] @ X[rows] for rows in blocks), np.zeros(X.shape[1]))
+    variance = np.zeros(X.shape[1])
+    for rows in blocks:
+        deviations = X[rows] - mean
+        np.square(deviations, out=deviations)
+        variance += share[rows] @ deviations
+    return mean, np.sqrt(variance)
 
 
 def _range(X: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,34 @@
+"""Scaling against plain NumPy, and what it costs in memory."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from bagwise.models._shared.scaling import learn_scaling
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 7, 1024, 5000])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_standard_is_mean_and_spread(dtype, n, weighted):
+    rng = np.random.default_rng(n)
+    X = (rng.standard_normal((n, 4)) * [1.0, 1e-3, 1e4, 0.0] + [0.0, 5.0, -1e6, 0.1]).astype(dtype)
+    weights = rng.random(n) if weighted else None
+    scaling = learn_scaling(X, "standard", weights)
+    Z = X.astype(np.float64)
+    mean = np.average(Z, axis=0, weights=weights)
+    spread = np.sqrt(np.average((Z - mean) ** 2, axis=0, weights=weights))
+    np.testing.assert_allclose(scaling.shift, mean, rtol=1e-12)
+    if n > 1:
+        np.testing.assert_allclose(scaling.factor[:3], 1.0 / spread[:3], rtol=1e-7)
+    assert scaling.factor[3] == 0.0  # constant but for rounding
+
+
+def test_no_copy_of_the_data():
+    X = np.random.default_rng(0).random((40_000, 20))
+    tracemalloc.start()
+    learn_scaling(X, "standard")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < X.nbytes / 4
