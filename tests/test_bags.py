@@ -126,9 +126,9 @@ def test_sparse_input_is_made_canonical_on_a_copy():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Bags(np.ones((3, 2)), [0, 2]), "end at 3"),
+        (lambda: Bags(np.ones((3, 2)), [0, 2]), "number of instances, 3"),
         (lambda: Bags(np.ones((3, 2)), [0, 3, 2, 3]), "bag 1"),
-        (lambda: Bags(np.ones((3, 2)), [1, 3]), "start at 0"),
+        (lambda: Bags(np.ones((3, 2)), [1, 3]), "from 0 to"),
         (lambda: Bags(np.ones((3, 2)), [0.0, 3.0]), "integers"),
         (lambda: Bags(np.ones(3), [0, 3]), "2-D"),
         (lambda: Bags(np.array([["a"]]), [0, 1]), "numbers"),

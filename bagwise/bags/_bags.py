@@ -15,13 +15,13 @@ from bagwise.bags._rows import (
     as_column,
     as_info,
     as_matrix,
-    as_offsets,
     bag_numbers,
     instance_rows,
     row_range,
     stack_rows,
 )
 from bagwise.errors import DataError, quoted
+from bagwise.utils.offsets import checked_offsets
 
 
 class Bags:
@@ -67,7 +67,7 @@ class Bags:
         feature_names: Iterable[str] | None = None,
     ) -> None:
         self.X: Matrix = as_matrix(X)
-        self.offsets: np.ndarray = as_offsets(offsets, self.X.shape[0])
+        self.offsets: np.ndarray = checked_offsets(offsets, self.X.shape[0])
         self._bag_ids = None if bag_ids is None else as_column("bag_ids", bag_ids, len(self))
         self.instance_info: dict[str, np.ndarray] = as_info(instance_info, self.n_instances)
         self.feature_names: tuple[str, ...] | None = None

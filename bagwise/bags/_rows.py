@@ -90,23 +90,6 @@ def as_matrix(X: Any) -> Matrix:
     return np.ascontiguousarray(array)
 
 
-def as_offsets(offsets: Any, n_instances: int) -> np.ndarray:
-    given = np.asarray(offsets)
-    if given.ndim != 1 or given.size == 0 or not np.issubdtype(given.dtype, np.integer):
-        raise DataError("offsets must be a 1-D array of integers of length n_bags + 1")
-    result = given.astype(np.int64, copy=False)
-    if result[0] != 0 or result[-1] != n_instances:
-        raise DataError(
-            f"offsets must start at 0 and end at {n_instances}, the number of instances; "
-            f"they run from {result[0]} to {result[-1]}"
-        )
-    falls = np.flatnonzero(result[1:] < result[:-1])
-    if falls.size:
-        i = falls[0]
-        raise DataError(f"offsets must not decrease; at bag {i} they go from {result[i]} to {result[i + 1]}")
-    return result
-
-
 def as_column(name: str, values: Any, length: int) -> np.ndarray:
     array = np.asarray(values)
     if array.ndim == 0 or len(array) != length:

@@ -16,11 +16,16 @@ All functions share these rules.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from bagwise.errors import DataError
+from bagwise.kernels.numeric import frozen
+from bagwise.parallel import cores, in_threads
+from bagwise.utils.offsets import checked_offsets
 
 __all__ = [
     "segment_argmax",
@@ -31,33 +36,47 @@ __all__ = [
     "segment_sum",
 ]
 
-_SUM, _MEAN, _MAX, _LOGSUMEXP = 0, 1, 2, 3
-# More pieces than threads, so that one piece with unlucky memory does not hold up the rest.
-_N_PIECES = 64
+_WORTH_A_THREAD = 1 << 18  # numbers of X below which a second thread costs more than it saves
 
 
-@njit(cache=True)
-def _piece(offsets, piece, n_pieces):
-    """First and last bag of a piece; pieces hold about equally many instances, not bags."""
-    n_bags = offsets.size - 1
-    n = offsets[n_bags]
-    first = np.searchsorted(offsets[:n_bags], piece * n // n_pieces)
-    last = n_bags if piece == n_pieces - 1 else np.searchsorted(offsets[:n_bags], (piece + 1) * n // n_pieces)
-    return first, last
+# A kernel per operation, so that nobody waits for the compilation of those that are not called. Arguments:
+# the first bag and the one after the last, X, offsets, room for one row of doubles and one of the type of X
+# (each thread has its own), and what is filled.
 
 
-@njit(cache=True)
-def _sum_rows(X, lo, hi, total):
-    total[:] = 0.0
-    for i in range(lo, hi):
-        row = X[i]
+@njit(cache=True, nogil=True)
+def _sums(first, last, X, offsets, total, top, out):
+    for b in range(first, last):
         for j in range(total.size):
-            total[j] += row[j]
+            total[j] = 0.0
+        for i in range(offsets[b], offsets[b + 1]):
+            row = X[i]
+            for j in range(total.size):
+                total[j] += row[j]
+        y = out[b]
+        for j in range(total.size):
+            y[j] = total[j]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
+def _means(first, last, X, offsets, total, top, out):
+    for b in range(first, last):
+        lo, hi = offsets[b], offsets[b + 1]
+        for j in range(total.size):
+            total[j] = 0.0
+        for i in range(lo, hi):
+            row = X[i]
+            for j in range(total.size):
+                total[j] += row[j]
+        y = out[b]
+        for j in range(total.size):
+            y[j] = total[j] / (hi - lo) if lo < hi else np.nan
+
+
+@njit(cache=True, nogil=True)
 def _max_rows(X, lo, hi, top):
-    top[:] = -np.inf
+    for j in range(top.size):
+        top[j] = -np.inf
     for i in range(lo, hi):
         row = X[i]
         for j in range(top.size):
@@ -65,84 +84,62 @@ def _max_rows(X, lo, hi, top):
             top[j] = row[j] if (row[j] > top[j]) | (row[j] != row[j]) else top[j]
 
 
-@njit(cache=True)
-def _sum_exp_rows(X, lo, hi, top, total):
-    """Maximum and sum of exp(x - maximum); an infinite maximum counts how often it occurs."""
-    _max_rows(X, lo, hi, top)
-    total[:] = 0.0
-    for i in range(lo, hi):
-        row = X[i]
+@njit(cache=True, nogil=True)
+def _maxima(first, last, X, offsets, total, top, out):
+    for b in range(first, last):
+        _max_rows(X, offsets[b], offsets[b + 1], out[b])
+
+
+@njit(cache=True, nogil=True)
+def _argmaxima(first, last, X, offsets, total, top, out):
+    for b in range(first, last):
+        lo, hi = offsets[b], offsets[b + 1]
+        y = out[b]
+        for j in range(y.size):
+            y[j] = lo if lo < hi else -1
+            top[j] = X[lo, j] if lo < hi else -np.inf
+        for i in range(lo + 1, hi):
+            row = X[i]
+            for j in range(y.size):
+                better = (row[j] > top[j]) | ((row[j] != row[j]) & (top[j] == top[j]))
+                top[j] = row[j] if better else top[j]
+                y[j] = i if better else y[j]
+
+
+@njit(cache=True, nogil=True)
+def _logsumexps(first, last, X, offsets, total, top, out):
+    for b in range(first, last):
+        lo, hi = offsets[b], offsets[b + 1]
+        y = out[b]
+        _max_rows(X, lo, hi, y)
         for j in range(total.size):
-            # The test keeps inf - inf out: where x is the maximum, its share is exactly 1.
-            total[j] += math.exp(row[j] - top[j]) if row[j] < top[j] else 1.0
-
-
-@njit(cache=True, parallel=True)
-def _reduce(X, offsets, op, out):
-    n_pieces = min(_N_PIECES, offsets.size - 1)
-    for piece in prange(n_pieces):
-        first, last = _piece(offsets, piece, n_pieces)
-        total = np.empty(X.shape[1], np.float64)
-        for b in range(first, last):
-            lo, hi = offsets[b], offsets[b + 1]
-            y = out[b]
-            if op == _MAX:
-                _max_rows(X, lo, hi, y)
-            elif op == _LOGSUMEXP:
-                _sum_exp_rows(X, lo, hi, y, total)
-                for j in range(y.size):
-                    if lo < hi:
-                        y[j] = y[j] + math.log(total[j])
-            else:
-                _sum_rows(X, lo, hi, total)
-                if op == _SUM:
-                    for j in range(y.size):
-                        y[j] = total[j]
-                else:
-                    for j in range(y.size):
-                        y[j] = total[j] / (hi - lo) if lo < hi else np.nan
-
-
-@njit(cache=True, parallel=True)
-def _argmax(X, offsets, out):
-    n_pieces = min(_N_PIECES, offsets.size - 1)
-    for piece in prange(n_pieces):
-        first, last = _piece(offsets, piece, n_pieces)
-        top = np.empty(X.shape[1], X.dtype)
-        for b in range(first, last):
-            lo, hi = offsets[b], offsets[b + 1]
-            y = out[b]
-            y[:] = lo if lo < hi else -1
-            if lo < hi:
-                top[:] = X[lo]
-            for i in range(lo + 1, hi):
-                row = X[i]
-                for j in range(y.size):
-                    better = (row[j] > top[j]) | ((row[j] != row[j]) & (top[j] == top[j]))
-                    top[j] = row[j] if better else top[j]
-                    y[j] = i if better else y[j]
-
-
-@njit(cache=True, parallel=True)
-def _softmax(X, offsets, out):
-    n_pieces = min(_N_PIECES, offsets.size - 1)
-    for piece in prange(n_pieces):
-        first, last = _piece(offsets, piece, n_pieces)
-        top = np.empty(X.shape[1], X.dtype)
-        total = np.empty(X.shape[1], np.float64)
-        for b in range(first, last):
-            lo, hi = offsets[b], offsets[b + 1]
-            _max_rows(X, lo, hi, top)
-            total[:] = 0.0
-            for i in range(lo, hi):
-                for j in range(total.size):
-                    out[i, j] = math.exp(X[i, j] - top[j]) if X[i, j] < top[j] else 1.0
-                    total[j] += out[i, j]
+            total[j] = 0.0
+        for i in range(lo, hi):
+            row = X[i]
             for j in range(total.size):
-                total[j] = total[j] if top[j] == top[j] else np.nan
-            for i in range(lo, hi):
-                for j in range(total.size):
-                    out[i, j] = out[i, j] / total[j]
+                # The test keeps inf - inf out: where x is the maximum, its share is exactly 1.
+                total[j] += math.exp(row[j] - y[j]) if row[j] < y[j] else 1.0
+        for j in range(y.size):
+            if lo < hi:
+                y[j] = y[j] + math.log(total[j])
+
+
+@njit(cache=True, nogil=True)
+def _softmaxima(first, last, X, offsets, total, top, out):
+    for b in range(first, last):
+        lo, hi = offsets[b], offsets[b + 1]
+        _max_rows(X, lo, hi, top)
+        for j in range(total.size):
+            total[j] = 0.0
+        for i in range(lo, hi):
+            for j in range(total.size):
+                out[i, j] = math.exp(X[i, j] - top[j]) if X[i, j] < top[j] else 1.0
+                total[j] += out[i, j]
+        for j in range(total.size):
+            total[j] = total[j] if top[j] == top[j] else np.nan
+        for i in range(lo, hi):
+            for j in range(total.size):
+                out[i, j] = out[i, j] / total[j]
 
 
 def _prepare(X, offsets):
@@ -151,38 +148,21 @@ def _prepare(X, offsets):
     if X.ndim not in (1, 2):
         raise DataError(f"expected X of shape (n_instances, k) or (n_instances,), received shape {X.shape}")
     X = np.ascontiguousarray(X, dtype=np.float32 if X.dtype == np.float32 else np.float64)
-    offsets = np.asarray(offsets)
-    if offsets.ndim != 1 or offsets.size == 0 or offsets.dtype.kind not in "iu":
-        raise DataError(
-            "expected offsets as a one-dimensional array of n_bags + 1 integers, "
-            f"received {offsets.dtype} of shape {offsets.shape}"
-        )
-    offsets = np.ascontiguousarray(offsets, dtype=np.int64)
-    if offsets[0] != 0 or offsets[-1] != X.shape[0]:
-        raise DataError(
-            f"expected offsets from 0 to the number of instances, {X.shape[0]}; "
-            f"received offsets from {offsets[0]} to {offsets[-1]}"
-        )
-    # The kernels do not check bounds, so a wrong offset here would read foreign memory.
-    falling = np.flatnonzero(offsets[1:] < offsets[:-1])
-    if falling.size:
-        b = falling[0]
-        raise DataError(
-            f"expected offsets that never fall; bag {b} runs from {offsets[b]} to {offsets[b + 1]}"
-        )
-    # Read-only views, whatever came: writable and read-only arrays are two types to the compiler, hence two
-    # compilations of each kernel.
-    X, offsets = X.reshape(X.shape[0], math.prod(X.shape[1:])), offsets.view()
-    X.flags.writeable = offsets.flags.writeable = False
-    return X, offsets
+    rows = frozen(X.reshape(X.shape[0], math.prod(X.shape[1:])))
+    return rows, frozen(checked_offsets(offsets, X.shape[0]))
 
 
-def _run(kernel, X, offsets, dtype=None, *op):
+def _run(kernel: Callable[..., None], X: Any, offsets: Any, dtype: Any = None, per_row: bool = False) -> Any:
     ndim = np.ndim(X)
     X, offsets = _prepare(X, offsets)
-    out = np.empty((offsets.size - 1, X.shape[1]), dtype or X.dtype)
+    n_bags, k = offsets.size - 1, X.shape[1]
+    out = np.empty((X.shape[0] if per_row else n_bags, k), dtype or X.dtype)
     if out.size:
-        kernel(X, offsets, *op, out)
+
+        def bags(first: int, last: int) -> None:
+            kernel(first, last, X, offsets, np.empty(k), np.empty(k, X.dtype), out)
+
+        in_threads(bags, n_bags, cores(), work=offsets, smallest=max(_WORTH_A_THREAD // k, 1))
     return out[:, 0] if ndim == 1 else out
 
 
@@ -207,7 +187,7 @@ def segment_sum(X, offsets):
     >>> segment_sum(np.array([1.0, 2.0, 4.0]), np.array([0, 2, 2, 3]))
     array([3., 0., 4.])
     """
-    return _run(_reduce, X, offsets, None, _SUM)
+    return _run(_sums, X, offsets)
 
 
 def segment_mean(X, offsets):
@@ -219,7 +199,7 @@ def segment_mean(X, offsets):
     >>> segment_mean(np.array([1.0, 2.0, 4.0]), np.array([0, 2, 2, 3]))
     array([1.5, nan, 4. ])
     """
-    return _run(_reduce, X, offsets, None, _MEAN)
+    return _run(_means, X, offsets)
 
 
 def segment_max(X, offsets):
@@ -232,7 +212,7 @@ def segment_max(X, offsets):
     array([[2., 5.],
            [0., 0.]])
     """
-    return _run(_reduce, X, offsets, None, _MAX)
+    return _run(_maxima, X, offsets)
 
 
 def segment_argmax(X, offsets):
@@ -250,7 +230,7 @@ def segment_argmax(X, offsets):
     >>> segment_argmax(np.array([1.0, 2.0, 2.0, 0.0]), np.array([0, 3, 3, 4]))
     array([ 1, -1,  3])
     """
-    return _run(_argmax, X, offsets, np.int64)
+    return _run(_argmaxima, X, offsets, np.int64)
 
 
 def segment_logsumexp(X, offsets):
@@ -265,7 +245,7 @@ def segment_logsumexp(X, offsets):
     >>> segment_logsumexp(np.array([1e300, 1e300, -np.inf]), np.array([0, 2, 2, 3]))
     array([1.e+300,   -inf,   -inf])
     """
-    return _run(_reduce, X, offsets, None, _LOGSUMEXP)
+    return _run(_logsumexps, X, offsets)
 
 
 def segment_softmax(X, offsets):
@@ -283,9 +263,4 @@ def segment_softmax(X, offsets):
     >>> segment_softmax(np.array([0.0, np.log(3.0), 7.0]), np.array([0, 2, 2, 3]))
     array([0.25, 0.75, 1.  ])
     """
-    ndim = np.ndim(X)
-    X, offsets = _prepare(X, offsets)
-    out = np.empty_like(X)
-    if out.size:
-        _softmax(X, offsets, out)
-    return out[:, 0] if ndim == 1 else out
+    return _run(_softmaxima, X, offsets, per_row=True)

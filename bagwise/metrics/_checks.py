@@ -54,13 +54,6 @@ def one_of(value, choices, name):
         raise DataError(f"expected {name} to be one of {', '.join(map(repr, choices))}; received {value!r}")
 
 
-def frozen(A):
-    """Return a C-contiguous read-only view: the kernels are compiled once, for that type."""
-    A = np.ascontiguousarray(A).view()
-    A.flags.writeable = False
-    return A
-
-
 def _where(place):
     return " of ".join(
         [f"label column {place[1]}", f"bag row {place[0]}"] if len(place) == 2 else [f"row {place[0]}"]

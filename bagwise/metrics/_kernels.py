@@ -1,16 +1,22 @@
-"""Compiled loops of the measures: one row at a time for bags, a few columns at a time for labels."""
+"""Compiled loops of the measures: one row at a time for bags, a few columns at a time for labels.
+
+Loops over bags take the first bag and the one after the last, so that threads can share them; what is sorted
+whole is sorted by NumPy, which need not be compiled.
+"""
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
+
+from bagwise.kernels.numeric import frozen
+from bagwise.parallel import cores, in_threads
 
 # Columns of the array that `rank_bags` fills.
 ONE_ERROR, DEPTH, RANKING_LOSS, AVERAGE_PRECISION = 0, 1, 2, 3
 N_VALUES = 4
 
-# Scratch memory is made once per piece, not once per bag.
-_N_PIECES = 64
+_WORTH_A_THREAD = 1 << 16  # scores below which a second thread costs more than it saves
 # Columns copied together, so that each cache line of the row-major scores is read once.
 _N_COLUMNS = 8
 # Bisections carried on side by side.
@@ -20,7 +26,7 @@ _N_BISECTIONS = 64
 _COUNT_UP_TO = 16
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _by_counting(s, relevant, n, worst_of_ties):
     """Depth, wrongly ordered pairs and sum of precisions, from counts for each relevant label."""
     depth, wrong, precision = 0, 0, 0.0
@@ -51,13 +57,14 @@ def _by_counting(s, relevant, n, worst_of_ties):
     return depth, wrong, precision
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _place(ascending, v, c):
     """Set ``c[i]`` to the number of ``ascending`` values at or below ``v[i]``.
 
     The bisections advance side by side: each is a chain of dependent loads, and the processor overlaps many.
     """
-    c[:] = 0
+    for i in range(c.size):
+        c[i] = 0
     rest = ascending.size
     while rest > 1:
         half = rest >> 1
@@ -68,7 +75,7 @@ def _place(ascending, v, c):
         c[i] += ascending[c[i]] <= v[i]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _groups(ascending):
     """Start of the group of equal values that each of the ascending values belongs to."""
     first = np.empty(ascending.size, np.int64)
@@ -77,7 +84,7 @@ def _groups(ascending):
     return first
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _by_sorting(s, y, n, worst_of_ties):
     """Return the same as `_by_counting`: sort the ``n`` relevant labels, then place the others among them."""
     relevant, others = np.empty(n, np.int64), np.empty(s.size - n, np.int64)
@@ -121,78 +128,103 @@ def _by_sorting(s, y, n, worst_of_ties):
     return rank, wrong, precision
 
 
-@njit(cache=True, parallel=True)
-def rank_bags(Y, S, worst_of_ties, out, n_relevant):
-    """Fill ``out[b]`` with the four values of bag ``b``; degenerate bags get what counting them calls for.
-
-    Reference ties: one-error forgives a tie at the top, else the higher index ranks better.
-    ``worst_of_ties``: a tie at the top is an error, and tied labels all take their worst rank.
-    """
-    n_bags, n_labels = S.shape
-    n_pieces = min(_N_PIECES, n_bags)
-    for piece in prange(n_pieces):
-        relevant = np.empty(n_labels, np.int64)
-        for b in range(piece * n_bags // n_pieces, (piece + 1) * n_bags // n_pieces):
-            s, y = S[b], Y[b]
-            n = 0
-            top, top_relevant, top_irrelevant = -np.inf, -np.inf, -np.inf
-            for l in range(n_labels):
-                if y[l]:
-                    relevant[n] = l
-                    n += 1
-                    top_relevant = max(top_relevant, s[l])
-                else:
-                    top_irrelevant = max(top_irrelevant, s[l])
-            top = max(top_relevant, top_irrelevant)
-            n_relevant[b] = n
-            if n == 0:
-                out[b, ONE_ERROR] = 1.0
-            elif n == n_labels:
-                out[b, ONE_ERROR] = 0.0
-            elif worst_of_ties:
-                out[b, ONE_ERROR] = top_irrelevant == top
+@njit(cache=True, nogil=True)
+def _rank_few(first, last, Y, S, worst_of_ties, relevant, out, n_relevant):
+    """All bags with one-error; of those with few relevant labels the rest, too. ``relevant`` is scratch."""
+    n_labels = S.shape[1]
+    for b in range(first, last):
+        s, y = S[b], Y[b]
+        n = 0
+        top_relevant, top_irrelevant = -np.inf, -np.inf
+        for l in range(n_labels):
+            if y[l]:
+                relevant[n] = l
+                n += 1
+                top_relevant = max(top_relevant, s[l])
             else:
-                out[b, ONE_ERROR] = top_relevant < top
-            if n == 0 or n == n_labels:
-                out[b, DEPTH] = n
-                out[b, RANKING_LOSS] = 0.0
-                out[b, AVERAGE_PRECISION] = 1.0
-                continue
-            if n <= _COUNT_UP_TO:
-                depth, wrong, precision = _by_counting(s, relevant, n, worst_of_ties)
-            else:
-                depth, wrong, precision = _by_sorting(s, y, n, worst_of_ties)
+                top_irrelevant = max(top_irrelevant, s[l])
+        top = max(top_relevant, top_irrelevant)
+        n_relevant[b] = n
+        if n == 0 or n == n_labels:
+            out[b, ONE_ERROR] = 1.0 if n == 0 else 0.0
+            out[b, DEPTH] = n
+            out[b, RANKING_LOSS] = 0.0
+            out[b, AVERAGE_PRECISION] = 1.0
+            continue
+        out[b, ONE_ERROR] = top_irrelevant == top if worst_of_ties else top_relevant < top
+        if n <= _COUNT_UP_TO:
+            depth, wrong, precision = _by_counting(s, relevant, n, worst_of_ties)
             out[b, DEPTH] = depth
             out[b, RANKING_LOSS] = wrong / (n * (n_labels - n))
             out[b, AVERAGE_PRECISION] = precision / n
 
 
-@njit(cache=True)
-def _rank_column(y, s):
-    """Average precision and area under the ROC curve of one label; NaN where undefined.
+@njit(cache=True, nogil=True)
+def _rank_many(first, last, which, Y, S, worst_of_ties, out, n_relevant):
+    """Bags with many relevant labels. Apart, since few data have them and sorting is slow to compile."""
+    for i in range(first, last):
+        b = which[i]
+        n = n_relevant[b]
+        depth, wrong, precision = _by_sorting(S[b], Y[b], n, worst_of_ties)
+        out[b, DEPTH] = depth
+        out[b, RANKING_LOSS] = wrong / (n * (S.shape[1] - n))
+        out[b, AVERAGE_PRECISION] = precision / n
 
-    Only the positives are sorted. Each negative is then placed among them by bisection.
+
+def rank_bags(Y, S, worst_of_ties):
+    """Return four values for every bag and its number of relevant labels.
+
+    Degenerate bags get what counting them calls for. Reference ties: one-error forgives a tie at the top,
+    else the higher index ranks better. ``worst_of_ties``: a tie at the top is an error, and tied labels all
+    take their worst rank.
     """
-    values = np.empty_like(s)  # positives from the left, negatives from the right
-    n_positive, end = 0, s.size
-    for b in range(s.size):
-        if y[b]:
-            values[n_positive] = s[b]
-            n_positive += 1
-        else:
-            end -= 1
-            values[end] = s[b]
-    n_negative = s.size - n_positive
-    if n_positive == 0:
-        return np.nan, np.nan
-    positives = np.sort(values[:n_positive])
+    n_bags, n_labels = S.shape
+    out, n_relevant = np.empty((n_bags, N_VALUES)), np.empty(n_bags, np.int64)
+    Y, S = frozen(Y), frozen(S)
+
+    def few(first, last):
+        _rank_few(first, last, Y, S, worst_of_ties, np.empty(n_labels, np.int64), out, n_relevant)
+
+    def many(first, last):
+        _rank_many(first, last, which, Y, S, worst_of_ties, out, n_relevant)
+
+    smallest = max(_WORTH_A_THREAD // n_labels, 1)
+    in_threads(few, n_bags, cores(), smallest=smallest)
+    which = np.flatnonzero((n_relevant > _COUNT_UP_TO) & (n_relevant < n_labels))
+    if which.size:
+        in_threads(many, which.size, cores(), smallest=smallest)
+    return out, n_relevant
+
+
+@njit(cache=True, nogil=True)
+def _split_columns(start, stop, Y, S, values, n_positive):
+    """Rows of ``values``: the scores of some labels, positives from the left, negatives from the right."""
+    n_bags = S.shape[0]
+    for l in range(start, stop):
+        n_positive[l - start] = 0
+    for b in range(n_bags):
+        for l in range(start, stop):
+            n = n_positive[l - start]
+            if Y[b, l]:
+                values[l - start, n] = S[b, l]
+                n_positive[l - start] = n + 1
+            else:
+                values[l - start, n_bags - 1 - (b - n)] = S[b, l]
+
+
+@njit(cache=True, nogil=True)
+def _rank_column(positives, negatives, placed, places):
+    """Average precision and area under the ROC curve of one label; the area is NaN without negatives.
+
+    ``positives`` ascend; each negative is placed among them by bisection. ``placed`` and ``places`` are
+    scratch: zeros for every number of positives, and room for one round of bisections.
+    """
+    n_positive, n_negative = positives.size, negatives.size
     first = _groups(positives)
     # placed[c]: negatives that are at or above exactly c of the positives.
-    placed = np.zeros(n_positive + 1, np.int64)
     below = 0.0  # pairs with the negative below the positive, a tie being half
-    places = np.empty(_N_BISECTIONS, np.int64)
-    for start in range(n_positive, s.size, _N_BISECTIONS):
-        v = values[start : min(start + _N_BISECTIONS, s.size)]
+    for start in range(0, n_negative, _N_BISECTIONS):
+        v = negatives[start : min(start + _N_BISECTIONS, n_negative)]
         _place(positives, v, places[: v.size])
         for i in range(v.size):
             c = places[i]
@@ -201,37 +233,43 @@ def _rank_column(y, s):
             if c > 0 and positives[c - 1] == v[i]:
                 below += 0.5 * (c - first[c - 1])
     precision = 0.0
-    negatives = 0  # at or above the group at hand
+    above = 0  # negatives at or above the group at hand
     group_end = n_positive
     while group_end > 0:
         start = first[group_end - 1]
         for c in range(start + 1, group_end + 1):
-            negatives += placed[c]
+            above += placed[c]
         hits = n_positive - start
-        precision += (group_end - start) * (hits / (hits + negatives))
+        precision += (group_end - start) * (hits / (hits + above))
         group_end = start
     auc = below / (n_positive * n_negative) if n_negative > 0 else np.nan
     return precision / n_positive, auc
 
 
-@njit(cache=True, parallel=True)
-def rank_labels(Y, S, out):
-    """Fill ``out[l]`` with average precision and area under the ROC curve of label ``l`` over all bags."""
+def rank_labels(Y, S):
+    """Return average precision and area under the ROC curve of every label; NaN where undefined."""
     n_bags, n_labels = S.shape
-    for block in prange((n_labels + _N_COLUMNS - 1) // _N_COLUMNS):
-        start = block * _N_COLUMNS
-        width = min(_N_COLUMNS, n_labels - start)
-        y = np.empty((width, n_bags), np.bool_)
-        s = np.empty((width, n_bags), S.dtype)
-        for b in range(n_bags):
-            for l in range(width):
-                y[l, b] = Y[b, start + l]
-                s[l, b] = S[b, start + l]
-        for l in range(width):
-            out[start + l, 0], out[start + l, 1] = _rank_column(y[l], s[l])
+    out = np.full((n_labels, 2), np.nan)
+    Y, S = frozen(Y), frozen(S)
+
+    def labels(first, last):
+        values = np.empty((_N_COLUMNS, n_bags), S.dtype)
+        n_positive, places = np.empty(_N_COLUMNS, np.int64), np.empty(_N_BISECTIONS, np.int64)
+        for start in range(first, last, _N_COLUMNS):
+            stop = min(start + _N_COLUMNS, last)
+            _split_columns(start, stop, Y, S, values, n_positive)
+            for l in range(start, stop):
+                n, column = n_positive[l - start], values[l - start]
+                if n:
+                    column[:n].sort()
+                    out[l] = _rank_column(column[:n], column[n:], np.zeros(n + 1, np.int64), places)
+
+    if out.size:
+        in_threads(labels, n_labels, cores(), smallest=max(_WORTH_A_THREAD // max(n_bags, 1), _N_COLUMNS))
+    return out
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def key_instances(F, offsets, Z, Y, hits, pairs):
     """Count, for each bag, the pairs to judge and those whose best instance carries the label."""
     for b in range(offsets.size - 1):

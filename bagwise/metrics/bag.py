@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bagwise.metrics import _kernels
-from bagwise.metrics._checks import as_label_sets, as_scores, frozen, one_of, same_shape
+from bagwise.metrics._checks import as_label_sets, as_scores, one_of, same_shape
 
 __all__ = ["average_precision", "coverage", "hamming_loss", "one_error", "ranking_loss"]
 
@@ -55,10 +55,7 @@ class BagValues(NamedTuple):
 def bag_values(Y, S, ties):
     """Compute all ranking measures of all bags in one pass; ``Y`` and ``S`` are checked already."""
     one_of(ties, ("reference", "sklearn"), "ties")
-    out = np.empty((S.shape[0], _kernels.N_VALUES))
-    n_relevant = np.empty(S.shape[0], np.int64)
-    if S.shape[0]:
-        _kernels.rank_bags(frozen(Y), frozen(S), ties == "sklearn", out, n_relevant)
+    out, n_relevant = _kernels.rank_bags(Y, S, ties == "sklearn")
     one, depth, loss, precision = out.T
     return BagValues(one, depth, loss, precision, (n_relevant > 0) & (n_relevant < S.shape[1]))
 

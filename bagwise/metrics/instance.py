@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from bagwise.errors import DataError
+from bagwise.kernels.numeric import frozen
 from bagwise.metrics import _kernels
-from bagwise.metrics._checks import as_label_sets, as_scores, frozen, one_of, same_shape
+from bagwise.metrics._checks import as_label_sets, as_scores, one_of, same_shape
+from bagwise.utils.offsets import checked_offsets
 
 __all__ = ["instance_accuracy", "key_instance_accuracy"]
 
@@ -73,12 +75,7 @@ def key_instance_accuracy(F, offsets, instance_Y, Y=None, *, average="pair"):
     if F.ndim != 2:
         raise DataError(f"expected F of shape (n_instances, n_labels), received shape {F.shape}")
     F = as_scores(F, F.shape, "F")
-    offsets = np.asarray(offsets)
-    if offsets.ndim != 1 or offsets.size == 0 or offsets.dtype.kind not in "iu":
-        raise DataError(f"expected offsets as n_bags + 1 integers, received shape {offsets.shape}")
-    offsets = offsets.astype(np.int64)
-    if offsets[0] != 0 or offsets[-1] != F.shape[0] or (np.diff(offsets) < 0).any():
-        raise DataError(f"expected offsets that rise from 0 to the number of instances, {F.shape[0]}")
+    offsets = checked_offsets(offsets, F.shape[0])
     if np.ndim(instance_Y) == 1:
         z = _as_labels(instance_Y, "instance_Y")
         same_shape(z, F.shape[:1], "instance_Y", "the first column of F")

@@ -10,7 +10,7 @@ import numpy as np
 
 from bagwise.errors import DataError
 from bagwise.metrics import _kernels
-from bagwise.metrics._checks import as_label_sets, as_scores, frozen, same_shape
+from bagwise.metrics._checks import as_label_sets, as_scores, same_shape
 
 __all__ = ["macro_f1", "mean_average_precision", "roc_auc", "top_labels"]
 
@@ -20,10 +20,7 @@ _N_ROWS = 1024
 
 def label_values(Y, S):
     """Return average precision and ROC area of each label; ``Y`` and ``S`` are checked already."""
-    out = np.full((S.shape[1], 2), np.nan)
-    if S.shape[0]:
-        _kernels.rank_labels(frozen(Y), frozen(S), out)
-    return out.T
+    return _kernels.rank_labels(Y, S).T
 
 
 def kept_labels(Y, train_Y):

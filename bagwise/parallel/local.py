@@ -7,14 +7,16 @@ compiled loop is parallel by itself: its threads would not survive a fork, and i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 
-__all__ = ["in_threads", "run", "stream", "threads"]
+__all__ = ["cores", "in_threads", "run", "stream", "threads"]
 
 
 def run(function: Callable[..., Any], tasks: Iterable[tuple], n_jobs: int | None = None) -> list[Any]:
@@ -52,6 +54,21 @@ def threads(n_jobs: int | None = None) -> int:
     return effective_n_jobs(n_jobs)
 
 
+@lru_cache(maxsize=1)
+def cores() -> int:
+    """Cores for a loop that nobody gave a number for: all, or what NUMBA_NUM_THREADS allows.
+
+    joblib sets that variable in its worker processes, which share the cores.
+
+    Examples
+    --------
+    >>> cores() >= 1
+    True
+    """
+    allowed = os.environ.get("NUMBA_NUM_THREADS", "")
+    return min(threads(-1), int(allowed)) if allowed.isdigit() and int(allowed) > 0 else threads(-1)
+
+
 def in_threads(
     function: Callable[[int, int], Any],
     n: int,
@@ -86,7 +103,8 @@ def in_threads(
     [(0, 1), (1, 3)]
     """
     total = float(n if work is None else work[-1] - work[0])
-    n_runs = int(max(1, min(threads(n_jobs), n, total // max(smallest, 1))))
+    most = min(n, int(total // max(smallest, 1)))
+    n_runs = min(threads(n_jobs), most) if most > 1 else 1  # asking for the cores takes time of its own
     if n_runs == 1:
         return [function(0, n)]
     shares = np.arange(1, n_runs) / n_runs

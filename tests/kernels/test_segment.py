@@ -5,13 +5,13 @@ import subprocess
 import sys
 import warnings
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bagwise.errors import DataError
+from bagwise.kernels import segment
 from bagwise.kernels.segment import (
     segment_argmax,
     segment_logsumexp,
@@ -202,22 +202,25 @@ def test_read_only_memory_maps_other_layouts_and_types(tmp_path):
     assert offsets.flags.writeable
 
 
-@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one thread only")
-def test_the_number_of_threads_changes_nothing():
+def test_the_number_of_threads_changes_nothing(monkeypatch):
     rng = np.random.default_rng(2)
     sizes = rng.choice([0, 1, 5, 300], 400)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     X = rng.standard_normal((offsets[-1], 7)).astype(np.float32)
-    before = numba.get_num_threads()
-    try:
-        results = []
-        for n_threads in (1, numba.config.NUMBA_NUM_THREADS):
-            numba.set_num_threads(n_threads)
-            results.append([function(X, offsets) for function in ALL])
-    finally:
-        numba.set_num_threads(before)
-    for one, many in zip(*results):
-        assert one.tobytes() == many.tobytes()
+    monkeypatch.setattr(segment, "_WORTH_A_THREAD", 1)
+    results = []
+    for n_threads in (1, 2, 7):
+        monkeypatch.setattr(segment, "cores", lambda n=n_threads: n)
+        results.append([function(X, offsets).tobytes() for function in ALL])
+    assert results[0] == results[1] == results[2]
+
+
+def test_one_compilation_whatever_comes():
+    for X in (np.ones((3, 2)), np.ones((2, 3)).T, np.ones(3), np.ones((3, 2), int)):
+        for flag in (True, False):
+            X.flags.writeable = flag
+            segment_max(X, np.array([0, 1, 3]))
+    assert len([s for s in segment._maxima.signatures if s[2].dtype.name == "float64"]) == 1
 
 
 @pytest.mark.parametrize(

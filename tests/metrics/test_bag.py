@@ -202,3 +202,15 @@ def test_unknown_rules_are_refused():
         coverage([[1, 0]], [[0.1, 0.2]], ties="worst")
     with pytest.raises(DataError, match="degenerate to be one of"):
         ranking_loss([[1, 0]], [[0.1, 0.2]], degenerate="drop")
+
+
+def test_the_number_of_threads_changes_nothing(monkeypatch):
+    rng = np.random.default_rng(5)
+    Y, S = rng.random((300, 60)) < rng.random((300, 1)), rng.random((300, 60)).round(1)
+    monkeypatch.setattr(_kernels, "_WORTH_A_THREAD", 1)
+    results = []
+    for n_threads in (1, 2, 5):
+        monkeypatch.setattr(_kernels, "cores", lambda n=n_threads: n)
+        arrays = [*_kernels.rank_bags(Y, S, False), _kernels.rank_labels(Y, S)]
+        results.append([array.tobytes() for array in arrays])
+    assert results[0] == results[1] == results[2]

@@ -26,6 +26,7 @@ from numba import njit, prange
 from scipy import sparse
 
 from bagwise.errors import DataError
+from bagwise.utils.offsets import checked_offsets
 
 __all__ = ["KINDS", "hausdorff_distances"]
 
@@ -280,20 +281,4 @@ def _prepared(X, offsets):
             raise DataError(
                 f"expected instances of shape (n_instances, n_features), received shape {X.shape}"
             )
-    offsets = np.asarray(offsets)
-    if offsets.ndim != 1 or offsets.size == 0 or offsets.dtype.kind not in "iu":
-        raise DataError(
-            "expected offsets as a one-dimensional array of n_bags + 1 integers, "
-            f"received {offsets.dtype} of shape {offsets.shape}"
-        )
-    offsets = np.ascontiguousarray(offsets, dtype=np.int64)
-    if offsets[0] != 0 or offsets[-1] != X.shape[0]:
-        raise DataError(
-            f"expected offsets from 0 to the number of instances, {X.shape[0]}; "
-            f"received offsets from {offsets[0]} to {offsets[-1]}"
-        )
-    # the kernels do not check bounds, and have no distance for an empty bag
-    bad = np.flatnonzero(offsets[1:] <= offsets[:-1])
-    if bad.size:
-        raise DataError(f"bag {bad[0]} is empty or its offsets fall; every bag needs at least one instance")
-    return X, offsets
+    return X, checked_offsets(offsets, X.shape[0], empty=False)
