@@ -19,7 +19,17 @@ _LAZY = {
     "save": "bagwise.persistence",
     "write": "bagwise.io",
 }
-_MODULES = ("datasets", "inspection", "io", "metrics", "model_selection", "models", "preprocessing", "report")
+_MODULES = (
+    "datasets",
+    "errors",
+    "inspection",
+    "io",
+    "metrics",
+    "model_selection",
+    "models",
+    "preprocessing",
+    "report",
+)
 
 if TYPE_CHECKING:
     from bagwise.datasets import load_dataset
@@ -52,4 +62,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_MODULES, *globals()})
+    return sorted([*__all__, *_MODULES])

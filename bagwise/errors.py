@@ -65,6 +65,14 @@ def _rebuild_data_error(cls, message, path, line):
     return cls(message, path=path, line=line)
 
 
+class DataWarning(UserWarning):
+    """Data were taken in a way that may not be meant, or not all could be kept; the message says what."""
+
+
+class StorageError(BagwiseError, OSError):
+    """A file could not be written: the disk is full, or the place is not to be written to."""
+
+
 class DownloadError(BagwiseError, OSError):
     """A public data set could not be fetched, or what came is not what was published."""
 

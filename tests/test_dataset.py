@@ -139,6 +139,6 @@ def test_from_frame():
     assert by_id.label_sets == [["wren"], []]
     changed = table.set_column(2, "wren", pa.array([1, 0, 0]))
     with pytest.raises(DataError, match=r"bag 'x'.*'wren'"):
-        Dataset.from_frame(changed, labels=["wren"])
+        Dataset.from_frame(changed, features=["f"], labels=["wren"])
     with pytest.raises(DataError, match="bag 'y'"):
         Dataset.from_frame(table, features=["f"], labels={"x": ["wren"]})

@@ -43,6 +43,12 @@ class Bags:
     feature_names : sequence of str, optional
         Names of the columns of ``X``.
 
+    Attributes
+    ----------
+    ids_given : bool
+        Whether ``bag_ids`` were given. Cutting keeps the difference: bags without names keep their places
+        as ids, but those name nothing beyond this container.
+
     Examples
     --------
     >>> import numpy as np
@@ -69,6 +75,7 @@ class Bags:
         self.X: Matrix = as_matrix(X)
         self.offsets: np.ndarray = checked_offsets(offsets, self.X.shape[0])
         self._bag_ids = None if bag_ids is None else as_column("bag_ids", bag_ids, len(self))
+        self.ids_given: bool = bag_ids is not None
         self.instance_info: dict[str, np.ndarray] = as_info(instance_info, self.n_instances)
         self.feature_names: tuple[str, ...] | None = None
         if feature_names is not None:
@@ -89,13 +96,24 @@ class Bags:
         instance_info: Any = None,
         feature_names: Iterable[str] | None = None,
     ) -> Bags:
-        """Make bags from one 2-D array (dense or sparse) per bag.
+        """Make bags from one 2-D array (dense or sparse) per bag, or from a 3-D array of bags of equal size.
 
         Examples
         --------
         >>> Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]]).offsets
         array([0, 1, 3])
+        >>> Bags.from_list(np.ones((4, 3, 2)))
+        Bags(4 bags, 12 instances, 2 features, dense float64)
         """
+        if isinstance(arrays, np.ndarray) and arrays.ndim == 3:
+            n_bags, size, width = arrays.shape
+            return cls(
+                arrays.reshape(n_bags * size, width),
+                np.arange(n_bags + 1) * size,
+                bag_ids=bag_ids,
+                instance_info=instance_info,
+                feature_names=feature_names,
+            )
         items = list(arrays)
         if not items:
             raise DataError("from_list needs at least one bag; for no bags at all use Bags(X[:0], [0])")
@@ -130,7 +148,7 @@ class Bags:
         cls,
         frame: Any,
         bag: str = "bag_id",
-        features: Sequence[str] | None = None,
+        features: str | Sequence[str] | None = None,
         info: Sequence[str] = (),
     ) -> Bags:
         """Make bags from a long table with one row per instance.
@@ -140,10 +158,12 @@ class Bags:
         frame : DataFrame or table
             pandas, polars, pyarrow or anything else that speaks the Arrow C stream protocol.
         bag : str, default="bag_id"
-            Column that says to which bag a row belongs. Rows need not be sorted; bags keep the
-            order of their first row, rows their order within a bag.
-        features : sequence of str, optional
-            Feature columns; by default every numeric column that is neither ``bag`` nor in ``info``.
+            Column (or level of a pandas index) that says to which bag a row belongs. Rows need not be
+            sorted; bags keep the order of their first row, rows their order within a bag.
+        features : str or sequence of str, optional
+            Feature columns, or one column of lists of numbers such as an embedding. By default every
+            numeric column that is neither ``bag`` nor in ``info``, except those whose names say that they
+            are something else (ids, row numbers, labels, places and times, groups); a warning names them.
         info : sequence of str, default=()
             Columns kept as ``instance_info``.
 
@@ -154,11 +174,45 @@ class Bags:
         >>> bags = Bags.from_frame(table, info=["word"])
         >>> bags.bag_ids.tolist(), bags.sizes.tolist(), bags.instance_info["word"].tolist()
         (['x', 'y'], [2, 1], ['a', 'c', 'b'])
+        >>> table = pa.table({"bag_id": ["x", "x"], "embedding": [[1.0, 2.0], [3.0, 4.0]]})
+        >>> Bags.from_frame(table, features="embedding").X.tolist()
+        [[1.0, 2.0], [3.0, 4.0]]
         """
         from bagwise.utils.arrow import long_table  # pyarrow is needed only here
+        from bagwise.utils.columns import Roles
 
-        X, offsets, bag_ids, instance_info, names = long_table(frame, bag, features, info)
-        return cls(X, offsets, bag_ids=bag_ids, instance_info=instance_info, feature_names=names)
+        parts = long_table(frame, bag, features, info)
+        Roles(parts.roles, parts.doubtful).warn()
+        return cls(
+            parts.X,
+            parts.offsets,
+            bag_ids=parts.bag_ids,
+            instance_info=parts.info,
+            feature_names=parts.feature_names,
+        )
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with one row per instance: ``bag_id``, features, ``info:<name>``.
+
+        Features without names are called f1, f2, ...; a sparse matrix becomes sparse columns. Facts with
+        more than one value per instance are lists. A bag without instances has no row.
+
+        Examples
+        --------
+        >>> Bags.from_list([[[1.0]], [[2.0], [3.0]]], bag_ids=["x", "y"]).to_frame()
+          bag_id   f1
+        0      x  1.0
+        1      y  2.0
+        2      y  3.0
+        """
+        from bagwise.utils.frames import bags_frame
+
+        return bags_frame(self)
+
+    def _repr_html_(self) -> str:
+        from bagwise.utils.frames import bags_html
+
+        return bags_html(self)
 
     @classmethod
     def from_arrow(
@@ -217,10 +271,12 @@ class Bags:
         info = {
             name: np.concatenate([part.instance_info[name] for part in items]) for name in first.instance_info
         }
-        named = any(part._bag_ids is not None for part in items)
-        ids = np.concatenate([part.bag_ids for part in items]) if named else None
+        kept = any(part._bag_ids is not None for part in items)
+        ids = np.concatenate([part.bag_ids for part in items]) if kept else None
         X = stack_rows([part.X for part in items])
-        return cls(X, offsets, bag_ids=ids, instance_info=info, feature_names=first.feature_names)
+        joined = cls(X, offsets, bag_ids=ids, instance_info=info, feature_names=first.feature_names)
+        joined.ids_given = any(part.ids_given for part in items)
+        return joined
 
     # ------------------------------------------------------------------ what is inside
 
@@ -259,7 +315,7 @@ class Bags:
 
     @property
     def has_bag_ids(self) -> bool:
-        """Whether the bags were given names."""
+        """Whether bags carry ids other than their positions: given ones, or places before a cut."""
         return self._bag_ids is not None
 
     @property
@@ -355,22 +411,51 @@ class Bags:
         new = object.__new__(Bags)
         new.X, new.offsets, new._bag_ids = X, offsets, bag_ids
         new.instance_info, new.feature_names = info, self.feature_names
+        new.ids_given = self.ids_given
         return new
 
     def with_X(self, X: Any, feature_names: Iterable[str] | None = None) -> Bags:
         """Return the same bags with other features for the same instances."""
-        return Bags(
+        new = Bags(
             X,
             self.offsets,
             bag_ids=self._bag_ids,
             instance_info=self.instance_info,
             feature_names=feature_names,
         )
+        new.ids_given = self.ids_given
+        return new
+
+    def with_info(self, **facts: Any) -> Bags:
+        """Return the same bags with further facts about their instances.
+
+        Examples
+        --------
+        >>> Bags.from_list([[[1.0], [2.0]]]).with_info(word=["a", "b"]).instance_info["word"].tolist()
+        ['a', 'b']
+        """
+        info = {**self.instance_info, **as_info(facts, self.n_instances)}
+        return self._derive(self.X, self.offsets, self._bag_ids, info)
+
+    def with_ids(self, bag_ids: Any) -> Bags:
+        """Return the same bags under other names.
+
+        Examples
+        --------
+        >>> Bags.from_list([[[1.0]], [[2.0]]]).with_ids(["a", "b"]).bag_ids.tolist()
+        ['a', 'b']
+        """
+        ids = as_column("bag_ids", bag_ids, len(self))
+        new = self._derive(self.X, self.offsets, ids, self.instance_info)
+        new.ids_given = True
+        return new
 
     def singletons(self) -> Bags:
         """Every instance as its own bag, without copying; ids become row numbers of ``X``."""
         offsets = np.arange(self.n_instances + 1, dtype=np.int64)
-        return self._derive(self.X, offsets, None, self.instance_info)
+        new = self._derive(self.X, offsets, None, self.instance_info)
+        new.ids_given = False
+        return new
 
     # ------------------------------------------------------------------ a folder of memory maps
 

@@ -21,7 +21,8 @@ class MultiViewBags:
     Parameters
     ----------
     views : mapping of str to Bags
-        Views with the same number of bags, in the same order.
+        Views with the same number of bags, in the same order. Where some have bag ids, those must agree,
+        and views without take them over.
 
     Examples
     --------
@@ -49,7 +50,7 @@ class MultiViewBags:
                     f"view {name!r} has {len(bags)} bags, view {first_name!r} has {len(first)}; "
                     "MultiViewBags.align joins views by bag id and leaves missing ones empty"
                 )
-        named = [bags for bags in self.views.values() if bags.has_bag_ids]
+        named = [bags for bags in self.views.values() if bags.ids_given]
         for bags in named[1:]:
             differ = np.flatnonzero(bags.bag_ids != named[0].bag_ids)
             if differ.size:
@@ -59,6 +60,11 @@ class MultiViewBags:
                     f"{quoted(bags.bag_ids[i])} in another; MultiViewBags.align joins views by bag id"
                 )
         self._named = named[0] if named else first
+        if named:  # a view without names takes those of the others
+            self.views = {
+                name: bags if bags.ids_given else bags.with_ids(named[0].bag_ids)
+                for name, bags in self.views.items()
+            }
 
     @classmethod
     def align(cls, views: Mapping[str, Bags]) -> MultiViewBags:
@@ -82,7 +88,8 @@ class MultiViewBags:
             sizes = np.zeros(len(position), dtype=np.int64)
             sizes[[i in where for i in position]] = gathered.sizes
             offsets = np.concatenate([[0], np.cumsum(sizes)])
-            aligned[name] = gathered._derive(gathered.X, offsets, all_ids, gathered.instance_info)
+            part = gathered._derive(gathered.X, offsets, None, gathered.instance_info)
+            aligned[name] = part.with_ids(all_ids)
         return cls(aligned)
 
     @classmethod
@@ -106,8 +113,13 @@ class MultiViewBags:
 
     @property
     def has_bag_ids(self) -> bool:
-        """Whether the bags were given names."""
+        """Whether bags carry ids other than their positions; see `Bags`."""
         return self._named.has_bag_ids
+
+    @property
+    def ids_given(self) -> bool:
+        """Whether bags were given names; see `Bags`."""
+        return self._named.ids_given
 
     @property
     def present(self) -> np.ndarray:
@@ -155,6 +167,11 @@ class MultiViewBags:
         if isinstance(key, (int, np.integer)):
             return {name: bags[key] for name, bags in self.views.items()}
         return MultiViewBags({name: bags[key] for name, bags in self.views.items()})
+
+    def _repr_html_(self) -> str:
+        from bagwise.utils.frames import views_html
+
+        return views_html(self)
 
     def select(self, names: Iterable[str]) -> MultiViewBags:
         """Only the named views."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import DataConversionWarning
+from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
@@ -17,7 +19,7 @@ from bagwise.bags import Bags
 from bagwise.base._input import BagInput, Traits
 from bagwise.base.parameters import Rules, check_parameters
 from bagwise.errors import DataError, quoted
-from bagwise.labels import binary_matrix, label_matrix
+from bagwise.labels import binary_matrix, dense_labels, in_bag_order, label_matrix
 
 NO_LABEL = -1  # what `annotate` says of an instance that carries none of the labels
 
@@ -162,6 +164,24 @@ class MIMLClassifier(ClassifierMixin, BagInput):
             return scores[:, 0], self.classes_[chosen[:, 0].astype(np.intp)]
         return scores, chosen.astype(self._target_dtype)
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of bags whose predicted label set (or class) is exactly the true one.
+
+        Parameters
+        ----------
+        X : Bags, list of 2-D arrays, or table
+            The bags.
+        y : labels as in ``fit``
+            Their labels; a DataFrame is matched to the bags by id and to the labels by name.
+        sample_weight : array of shape (n_bags,), optional
+            Weights of the bags.
+        """
+        check_is_fitted(self)
+        bags = self._as_bags(X, reset=False)
+        truth = self._known_labels(y, bags) if _carries_names(y) else in_bag_order(y, bags)
+        weights = self._check_weights(sample_weight, bags)
+        return float(accuracy_score(truth, self.predict(bags), sample_weight=weights))
+
     @available_if(lambda self: self.traits.probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probability that each bag carries each label.
@@ -264,13 +284,14 @@ class MIMLClassifier(ClassifierMixin, BagInput):
 
     def _encode_targets(self, Y: Any, bags: Any) -> np.ndarray:
         """Labels as an int8 matrix; remembers how to give predictions back."""
+        Y = in_bag_order(Y, bags)
         if hasattr(self, "label_names_"):
             del self.label_names_  # of an earlier fit
         self._target_dtype = "int64"
         if _carries_names(Y):
             matrix, self.label_names_ = label_matrix(Y, bag_ids=bags.bag_ids)
         elif sparse.issparse(Y):
-            matrix = binary_matrix(Y.toarray(), bags.bag_ids)
+            matrix = binary_matrix(dense_labels(Y), bags.bag_ids)
         else:
             array = np.asarray(Y)
             if array.ndim == 1:
@@ -285,6 +306,11 @@ class MIMLClassifier(ClassifierMixin, BagInput):
                 array = array.astype(np.float64)
             matrix = binary_matrix(array, bags.bag_ids)
             self._target_dtype = array.dtype.name
+        if matrix.shape[1] == 0:
+            raise DataError(
+                f"{type(self).__name__} has no labels to learn from: Y has {len(matrix)} rows and no column. "
+                "Where data came from a file, say which columns hold labels (labels=..., instance_label=...)"
+            )
         self._target = "multilabel"
         self.classes_ = np.tile([0, 1], (matrix.shape[1], 1))
         return matrix
@@ -307,7 +333,7 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         """One finite, non-negative weight per bag, not all of them zero; None stays None."""
         if sample_weight is None:
             return None
-        weights = np.asarray(sample_weight, dtype=np.float64)
+        weights = np.asarray(in_bag_order(sample_weight, bags, "sample_weight"), dtype=np.float64)
         if weights.ndim == 0:
             weights = np.full(len(bags), float(weights))
         if weights.shape != (len(bags),):
@@ -318,6 +344,7 @@ class MIMLClassifier(ClassifierMixin, BagInput):
 
     def _known_labels(self, Y: Any, bags: Bags) -> np.ndarray:
         """Labels given to `annotate`, in the order of training."""
+        Y = in_bag_order(Y, bags)
         n_labels = 1 if self._target == "binary" else len(self.classes_)
         if _carries_names(Y):
             if not hasattr(self, "label_names_"):
@@ -331,7 +358,7 @@ class MIMLClassifier(ClassifierMixin, BagInput):
             columns = [1] if self._target == "binary" else np.arange(n_labels)
             matrix = (codes[:, None] == columns).astype(np.int8)
         else:
-            matrix = binary_matrix(Y.toarray() if sparse.issparse(Y) else Y, bags.bag_ids)
+            matrix = binary_matrix(dense_labels(Y), bags.bag_ids)
         if matrix.shape != (len(bags), n_labels):
             raise DataError(f"Y has shape {matrix.shape}, expected ({len(bags)}, {n_labels})")
         return matrix
@@ -366,8 +393,8 @@ def _is_binary(array: np.ndarray) -> bool:
 
 
 def _carries_names(Y: Any) -> bool:
-    """Whether labels are a DataFrame or lists of names, rather than numbers or 1-D classes."""
-    if hasattr(Y, "columns"):
+    """Whether labels are a DataFrame, lists of names or a mapping to them, not numbers or 1-D classes."""
+    if hasattr(Y, "columns") or isinstance(Y, Mapping):
         return True
     if isinstance(Y, np.ndarray) and Y.dtype != object:
         return False

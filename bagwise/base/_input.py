@@ -117,13 +117,15 @@ class BagInput(BaseEstimator):
 
 
 def is_list_of_bags(X: Any) -> bool:
-    """Whether ``X`` is a list of 2-D arrays, one per bag, rather than a table.
+    """Whether ``X`` is a list of 2-D arrays, one per bag, or a 3-D array, rather than a table.
 
     Examples
     --------
     >>> is_list_of_bags([[[1.0, 2.0]], [[3.0, 4.0]]]), is_list_of_bags([[1.0, 2.0], [3.0, 4.0]])
     (True, False)
     """
+    if isinstance(X, np.ndarray) and X.ndim == 3:
+        return True
     if not isinstance(X, (list, tuple)) or len(X) == 0:
         return isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1 and _any_matrix(X)
     return _any_matrix(X)

@@ -97,7 +97,7 @@ def as_kind(values: np.ndarray, kind: Any, shape: Any) -> np.ndarray:
 def rebuild(
     facts: dict[str, Any],
     views: dict[str, Bags],
-    Y: np.ndarray,
+    Y: Any,
     instance_labels: dict[str, np.ndarray],
     groups: np.ndarray | None,
     splits: dict[str, np.ndarray],
@@ -111,12 +111,6 @@ def rebuild(
     for name, which in splits.items():
         if which.size and not (which.min() >= 0 and which.max() < len(bags)):
             raise DataError(f"part {name!r} holds bag numbers outside 0..{len(bags) - 1}")
-    return Dataset(
-        bags,
-        Y,
-        tuple(map(str, facts["label_names"])),
-        instance_Y=known,
-        groups=groups,
-        splits=splits,
-        **{key: str(facts.get(key, "")) for key in _ABOUT},
-    )
+    about: dict[str, Any] = {key: str(facts.get(key, "")) for key in _ABOUT}
+    names = tuple(map(str, facts["label_names"]))
+    return Dataset(bags, Y if names else None, names, instance_Y=known, groups=groups, splits=splits, **about)

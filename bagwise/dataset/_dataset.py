@@ -1,4 +1,4 @@
-"""``Dataset``: bags with what is known about them; the only place where the truth about instances lives."""
+"""The data set: bags, label sets, and what is known of instances and of the origin."""
 
 from __future__ import annotations
 
@@ -7,12 +7,25 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from bagwise.bags import Bags, MultiViewBags, bag_numbers, instance_rows
+from bagwise.dataset._frames import dataset_frame, parts_of_frame
 from bagwise.errors import DataError, quoted
-from bagwise.labels import label_matrix, label_sets, unknown_label
+from bagwise.labels import dense_labels, in_bag_order, label_sets, stored_labels, unknown_label
+from bagwise.utils.columns import Roles
 
 UNKNOWN = -1  # instance label that nobody wrote down
+
+
+class _LabelMatrix:
+    """The attribute ``Y``: always given out as a plain array, kept sparse inside where it is very large."""
+
+    def __get__(self, data: Any, owner: Any = None) -> Any:
+        return None if data is None else dense_labels(data.__dict__["_Y"])
+
+    def __set__(self, data: Any, value: Any) -> None:
+        data.__dict__["_Y"] = value
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,8 +36,10 @@ class Dataset:
     ----------
     bags : Bags or MultiViewBags
         The bags.
-    Y : matrix, DataFrame or lists of label names
-        Bag labels; kept as an int8 0/1 matrix (n_bags, n_labels).
+    Y : matrix, DataFrame, lists of label names, or mapping, optional
+        Bag labels; an int8 0/1 matrix (n_bags, n_labels). A DataFrame or Series with an index of bag ids is
+        matched to the bags by id, see `bagwise.labels.in_bag_order`. Without labels (None) the matrix has no
+        columns and ``has_labels`` is False.
     label_names : sequence of str, optional
         Names of the labels; see `bagwise.labels.label_matrix` for the defaults.
     instance_Y : array of shape (n_instances,), optional
@@ -35,6 +50,8 @@ class Dataset:
         Bags of one group belong on the same side of a split (recordings of one day, slides of one patient).
     splits : mapping of str to bag numbers, optional
         Published parts, such as ``{"train": ..., "test": ...}``.
+    roles : Roles, optional
+        For data from a table, what each column was taken for; ``print(data.roles)`` is one line.
 
     Examples
     --------
@@ -48,7 +65,7 @@ class Dataset:
     """
 
     bags: Bags | MultiViewBags
-    Y: np.ndarray
+    Y: np.ndarray = _LabelMatrix()  # type: ignore[assignment]
     label_names: tuple[str, ...] = ()
     instance_Y: Any = None
     name: str = ""
@@ -57,24 +74,34 @@ class Dataset:
     licence: str = ""
     groups: np.ndarray | None = None
     splits: Mapping[str, np.ndarray] = field(default_factory=dict)
+    roles: Roles | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.bags, (Bags, MultiViewBags)):
             raise TypeError(f"bags must be Bags or MultiViewBags, got {type(self.bags).__name__}")
-        Y, names = label_matrix(self.Y, self.label_names or None, self.bags.bag_ids)
-        if len(Y) != len(self.bags):
-            raise DataError(f"{len(Y)} rows of labels for {len(self.bags)} bags")
+        Y, names = self._checked_labels()
+        if Y.shape[0] != len(self.bags):
+            raise DataError(f"{Y.shape[0]} rows of labels for {len(self.bags)} bags")
         set_once = object.__setattr__
         set_once(self, "Y", Y)
         set_once(self, "label_names", names)
         set_once(self, "instance_Y", self._checked_instance_labels())
         if self.groups is not None:
-            groups = np.asarray(self.groups)
+            groups = np.asarray(in_bag_order(self.groups, self.bags, "groups"))
             if len(groups) != len(self.bags):
                 raise DataError(f"{len(groups)} groups for {len(self.bags)} bags")
             set_once(self, "groups", groups)
         splits = {str(k): bag_numbers(v, len(self.bags)) for k, v in self.splits.items()}
         set_once(self, "splits", splits)
+
+    def _checked_labels(self) -> tuple[Any, tuple[str, ...]]:
+        given = self.__dict__["_Y"]
+        if given is None:
+            if len(self.label_names):
+                raise DataError(f"{len(self.label_names)} label names, but no labels (Y is None)")
+            return np.zeros((len(self.bags), 0), dtype=np.int8), ()
+        names = tuple(self.label_names) or None
+        return stored_labels(in_bag_order(given, self.bags), names, self.bags.bag_ids)
 
     def _checked_instance_labels(self) -> Any:
         if self.instance_Y is None:
@@ -93,9 +120,9 @@ class Dataset:
         cls,
         frame: Any,
         bag: str = "bag_id",
-        features: Sequence[str] | None = None,
+        features: str | Sequence[str] | None = None,
         *,
-        labels: Any,
+        labels: Any = None,
         instance_label: str | None = None,
         info: Sequence[str] = (),
         **about: Any,
@@ -107,48 +134,50 @@ class Dataset:
         frame : DataFrame or table
             See `Bags.from_frame`.
         bag, features, info
-            As in `Bags.from_frame`; label columns are never taken for features.
-        labels : str, sequence of str, or mapping of bag id to label names
-            Columns of 0/1 per label, constant within a bag; or the labels by bag id.
+            As in `Bags.from_frame`; label columns are never taken for features, and neither are further
+            columns of 0 and 1 that are constant within bags when ``labels`` are such columns.
+        labels : str, sequence of str, mapping, Series or DataFrame, optional
+            Columns of 0/1 per label, constant within a bag; one column of names ("a;b" or lists); or labels
+            by bag id: a mapping or Series of names (lists or "a;b"), a DataFrame of 0/1 columns whose index
+            or column ``bag`` holds the ids. By default the columns ``label:<name>``, or ``labels``.
         instance_label : str, optional
-            Column with the label name of each instance, empty or null where unknown.
+            Column with the label name of each instance, empty or null where unknown; by default
+            ``instance_label``. Without labels of bags, a bag has those of its instances.
         **about
-            Further arguments of `Dataset`.
+            Further arguments of `Dataset`. The columns ``group`` and ``splits``, and ``info:<name>`` for
+            facts, are found by their names.
 
         Examples
         --------
         >>> import pyarrow as pa
         >>> table = pa.table({"bag_id": ["x", "x", "y"], "f": [0.0, 1.0, 2.0], "wren": [1, 1, 0]})
-        >>> Dataset.from_frame(table, labels=["wren"]).Y.ravel().tolist()
+        >>> data = Dataset.from_frame(table, labels=["wren"])
+        >>> data.Y.ravel().tolist()
         [1, 0]
+        >>> print(data.roles)
+        bag: bag_id; feature: f; label: wren
+        >>> Dataset.from_frame(table, features=["f"], labels={"x": "wren;robin", "y": ""}).label_sets
+        [['robin', 'wren'], []]
         """
-        from bagwise.utils.arrow import as_table, group_rows, to_numpy
+        return cls(**{**parts_of_frame(frame, bag, features, labels, instance_label, info), **about})
 
-        table = as_table(frame)
-        columns = [labels] if isinstance(labels, str) else [] if isinstance(labels, Mapping) else list(labels)
-        beside = [*columns, *([instance_label] if instance_label else [])]
-        for name in beside:
-            if name not in table.column_names:
-                raise DataError(f"no column {name!r}; the columns are {', '.join(table.column_names)}")
-        bags = Bags.from_frame(table.drop_columns(beside) if beside else table, bag, features, info)
-        order, offsets, ids = group_rows(table.column(bag), bag)
-        if isinstance(labels, Mapping):
-            missing = [i for i in ids.tolist() if i not in labels]
-            if missing:
-                raise DataError(
-                    f"no labels for bag {quoted(missing[0])}; a bag without labels has the entry []"
-                )
-            Y: Any = [labels[i] for i in ids.tolist()]
-        else:
-            Y = np.column_stack(
-                [_per_bag(to_numpy(table.column(c))[order], offsets, ids, c) for c in columns]
-            )
-            about.setdefault("label_names", columns)
-        known = None
-        if instance_label is not None:
-            known = [None if v in (None, "") else str(v) for v in table.column(instance_label).to_pylist()]
-            known = [known[k] for k in order]
-        return cls(bags, Y, instance_Y=known, **about)
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with one row per instance, in the layout of our long CSV.
+
+        Columns are ``bag_id``, ``labels`` (names with ``;`` between them; ``label:<name>`` of 0 and 1 where
+        that would not give the same labels back), ``instance_label``, ``group``, ``splits``, the features and
+        ``info:<name>``. `from_frame` reads it back.
+
+        Examples
+        --------
+        >>> data = Dataset(Bags.from_list([[[1.0]], [[2.0], [3.0]]]), [["robin", "wren"], ["wren"]])
+        >>> data.to_frame()
+           bag_id      labels   f1
+        0       0  robin;wren  1.0
+        1       1        wren  2.0
+        2       1        wren  3.0
+        """
+        return dataset_frame(self)
 
     def __len__(self) -> int:
         return len(self.bags)
@@ -156,7 +185,13 @@ class Dataset:
     def __repr__(self) -> str:
         known = "" if self.instance_Y is None else ", instance labels known"
         title = f"{self.name!r}: " if self.name else ""
-        return f"Dataset({title}{self.bags!r}, {len(self.label_names)} labels{known})"
+        labels = f"{len(self.label_names)} labels" if self.has_labels else "no labels"
+        return f"Dataset({title}{self.bags!r}, {labels}{known})"
+
+    def _repr_html_(self) -> str:
+        from bagwise.utils.frames import dataset_html
+
+        return dataset_html(self)
 
     def __getitem__(self, key: Any) -> Dataset:
         """Cut bags with all that belongs to them; ``data["train"]`` is a published part."""
@@ -182,7 +217,7 @@ class Dataset:
             instance_Y = instance_Y[instance_rows(self.bags.offsets, which)[0]]
         groups = None if self.groups is None else self.groups[which]
         return replace(
-            self, bags=self.bags[cut], Y=self.Y[which], instance_Y=instance_Y, groups=groups, splits={}
+            self, bags=self.bags[cut], Y=self._Y[which], instance_Y=instance_Y, groups=groups, splits={}
         )
 
     def labelled_bags(self, fact: str = "label") -> Bags:
@@ -192,36 +227,37 @@ class Dataset:
         """
         if self.instance_Y is None or isinstance(self.bags, MultiViewBags):
             raise DataError("instance labels are not known for this data set, or it has several views")
-        info = {**self.bags.instance_info, fact: self.instance_Y}
-        return Bags(
-            self.bags.X,
-            self.bags.offsets,
-            bag_ids=self.bags.bag_ids,
-            instance_info=info,
-            feature_names=self.bags.feature_names,
-        )
+        return self.bags.with_info(**{fact: self.instance_Y})
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether there are labels at all; a data set to be predicted may have none."""
+        return len(self.label_names) > 0
+
+    @property
+    def Y_sparse(self) -> sparse.csr_array:
+        """The label matrix as CSR of int8, also where it is too large to be written out as ``Y``."""
+        return sparse.csr_array(self._Y)
+
+    @property
+    def label_counts(self) -> np.ndarray:
+        """Number of bags with each label."""
+        return np.asarray(self._Y.sum(axis=0, dtype=np.int64)).ravel()
 
     @property
     def label_sets(self) -> list[list[str]]:
         """Names of the labels of every bag."""
-        return label_sets(self.Y, self.label_names)
+        return label_sets(self._Y, self.label_names)
 
     @property
     def cardinality(self) -> float:
         """Mean number of labels per bag."""
-        return float(self.Y.sum() / len(self)) if len(self) else 0.0
+        return float(self.label_counts.sum() / len(self)) if len(self) else 0.0
 
-
-def _per_bag(values: np.ndarray, offsets: np.ndarray, ids: np.ndarray, column: str) -> np.ndarray:
-    """The one value of each bag in a column that repeats it on every row."""
-    first = values[offsets[:-1]]
-    differs = values != np.repeat(first, np.diff(offsets))
-    if differs.any():
-        bag = ids[np.searchsorted(offsets, np.flatnonzero(differs)[0], side="right") - 1]
-        raise DataError(
-            f"bag {quoted(bag)} has different values in the label column {column!r}; a label is the bag's"
-        )
-    return first
+    @property
+    def _Y(self) -> Any:
+        """The label matrix as it is kept."""
+        return self.__dict__["_Y"]
 
 
 def _instance_labels(values: Any, bags: Bags, names: tuple[str, ...]) -> np.ndarray:
