@@ -147,8 +147,8 @@ def _labels_by_id(labels: Any, bag: str, ids: np.ndarray) -> dict[str, Any]:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         known = ", ".join(map(repr, keys[:3]))
         raise DataError(
-            f"no labels for bag {quoted(missing[0])}{more}; a bag without labels has the entry []. The labels "
-            f"are of {known}, ...: bag ids are their index, keys, or column {bag!r}"
+            f"no labels for bag {quoted(missing[0])}{more}; a bag without labels has the entry []. The "
+            f"labels are of {known}, ...: bag ids are their index, keys, or column {bag!r}"
         )
     chosen = [rows[place[i]] for i in ids.tolist()]
     if names is not None:

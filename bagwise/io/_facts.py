@@ -113,4 +113,4 @@ def rebuild(
             raise DataError(f"part {name!r} holds bag numbers outside 0..{len(bags) - 1}")
     about: dict[str, Any] = {key: str(facts.get(key, "")) for key in _ABOUT}
     names = tuple(map(str, facts["label_names"]))
-    return Dataset(bags, Y if names else None, names, instance_Y=known, groups=groups, splits=splits, **about)
+    return Dataset(bags, Y, names, instance_Y=known, groups=groups, splits=splits, **about)
