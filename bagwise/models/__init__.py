@@ -3,6 +3,7 @@
 # Bounds that every table needs
 from bagwise.models.bounds.dummy import MIMLDummy
 from bagwise.models.bounds.single_instance import SingleInstanceLogisticRegression
+from bagwise.models.pooled.classifier import PooledClassifier
 
 # Which instance carries which label, exactly
 from bagwise.models.ored.estimator import ORedLogisticRegression
@@ -52,6 +53,7 @@ __all__ = [
     "MIMLMix",
     "ORedLogisticRegression",
     "OneVsRestMIL",
+    "PooledClassifier",
     "RankLossSIM",
     "SetKernelSVM",
     "SingleInstanceLogisticRegression",

@@ -1,0 +1,1 @@
+"""Bag statistics and any classifier of rows."""
