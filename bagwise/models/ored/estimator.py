@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from numbers import Real
+from typing import ClassVar
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import NO_LABEL, Traits
+from bagwise.base.parameters import JOBS, Choice, Flag, Number, Rules, Seed, Whole
 from bagwise.errors import DataError, quoted
 from bagwise.models._shared.instance_softmax import (
     NEVER,
@@ -19,7 +20,7 @@ from bagwise.models._shared.instance_softmax import (
 )
 from bagwise.models._shared.scaling import apply_scaling, learn_scaling
 from bagwise.models.ored.likelihood import UnionLikelihood, climb_em, climb_lbfgs, posterior
-from bagwise.models.ored.union_posterior import EXACT, METHODS
+from bagwise.models.ored.union_posterior import EXACT, LARGEST_MAX_LABELS, METHODS
 from bagwise.parallel import small_products, threads
 from bagwise.preprocessing.rbf_dictionary import RBFDictionary
 
@@ -44,9 +45,9 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
     fit_intercept : bool, default=True
         Whether classes have an intercept.
     standardize : bool, default=True
-        Whether to learn on standardised features. Sparse ones are divided by one number, the root mean
-        square of their non-zero values, and not centred. ``coef_`` and ``intercept_`` always speak of the
-        features as given.
+        Whether to learn on standardised features. Instances that are mostly zeros (text) are divided by one
+        number, the root mean square of their non-zero values, and not centred. ``coef_`` and ``intercept_``
+        always speak of the features as given.
     background : bool or "auto", default="auto"
         Whether instances may carry no label at all. "auto" adds this class if some training bag has an
         empty label set, which the plain model cannot produce.
@@ -132,6 +133,27 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
 
     traits = Traits(instances="model", probabilities=True, sample_weight=True)
 
+    _parameters: ClassVar[Rules] = {
+        "alpha": Number(0),
+        "solver": Choice("lbfgs", "em"),
+        "max_iter": (Choice(None), Whole(1)),
+        "tol": Number(0),
+        "fit_intercept": Flag(),
+        "standardize": Flag(),
+        "background": Choice(True, False, "auto"),
+        "unusable_bags": Choice("drop", "candidates", "error"),
+        "max_labels": Whole(1, LARGEST_MAX_LABELS),
+        "prune": Number(0, below=1),
+        "subset": Number(above=0, high=1),
+        "kernel": Choice(None, "rbf"),
+        "dictionary_size": (Whole(1), Number(above=0, high=1)),
+        "width_scale": Number(above=0),
+        "bag_probability": Choice("max", "noisy_or"),
+        "inference": Choice(*METHODS),
+        "n_jobs": JOBS,
+        "random_state": Seed(),
+    }
+
     def __init__(
         self,
         alpha=1.0,
@@ -174,7 +196,8 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         self.random_state = random_state
 
     def _fit(self, bags, Y, weights):
-        self._check_parameters()
+        if self.subset < 1 and self.solver != "em":
+            raise ValueError("subset < 1 draws bags for each iteration of solver='em'; choose that solver")
         weights = np.ones(len(bags)) if weights is None else weights
         empty = Y.sum(axis=1) == 0
         self.has_background_ = bool(empty.any()) if self.background == "auto" else bool(self.background)
@@ -214,27 +237,6 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         return self._posterior(bags, self._known_labels(Y, bags))[1]
 
     # ------------------------------------------------------------------ learning
-
-    def _check_parameters(self):
-        choices = {
-            "solver": ("lbfgs", "em"),
-            "unusable_bags": ("drop", "candidates", "error"),
-            "kernel": (None, "rbf"),
-            "bag_probability": ("max", "noisy_or"),
-            "inference": METHODS,
-            "background": (True, False, "auto"),
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} must be one of {allowed}, got {getattr(self, name)!r}")
-        if not isinstance(self.alpha, Real) or self.alpha < 0:
-            raise ValueError(f"alpha must be a number of at least 0, got {self.alpha!r}")
-        if not 0 <= self.prune < 1:
-            raise ValueError(f"prune must be at least 0 and below 1, got {self.prune}")
-        if not 0 < self.subset <= 1:
-            raise ValueError(f"subset must be above 0 and at most 1, got {self.subset}")
-        if self.subset < 1 and self.solver != "em":
-            raise ValueError("subset < 1 draws bags for each iteration of solver='em'; choose that solver")
 
     def _usable(self, bags, Y, weights):
         """Weights of the bags that take part, and which of them give candidate sets only."""

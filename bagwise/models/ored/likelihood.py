@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from bagwise.bags import instance_rows
-from bagwise.models.ored.union_posterior import EXACT, union_posterior, union_residual
+from bagwise.models.ored.union_posterior import EXACT, UnionPass, union_posterior
 
 
 class UnionLikelihood:
@@ -64,7 +64,8 @@ class UnionLikelihood:
         self.alpha, self.fit_intercept = alpha, fit_intercept
         self.phantoms = Phantoms(offsets) if background else None
         self.candidates = candidates
-        self.kernel = {"method": method, "max_labels": max_labels, "n_threads": n_threads}
+        longer = offsets if self.phantoms is None else self.phantoms.offsets
+        self.passes = UnionPass(longer, Y, method=method, max_labels=max_labels, n_threads=n_threads)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -81,11 +82,11 @@ class UnionLikelihood:
         weights = np.where(self.candidates, 0.0, given)
         if self.phantoms is None:
             R = np.empty_like(logits)
-            loglik, status = union_residual(logits, self.offsets, self.Y, weights, R, **self.kernel)
+            loglik, status = self.passes.run(logits, weights, R, residual=True)
         else:
-            extended, offsets = self.phantoms.add(logits)
+            extended = self.phantoms.add(logits)
             out = np.empty_like(extended)
-            loglik, status = union_residual(extended, offsets, self.Y, weights, out, **self.kernel)
+            loglik, status = self.passes.run(extended, weights, out, residual=True)
             R = out[self.phantoms.real]
         counted = (status == EXACT) & (weights > 0)
         value = float(weights[counted] @ loglik[counted])
@@ -134,12 +135,12 @@ class Phantoms:
         phantom = self.offsets[1:] - 1
         self.real = np.delete(np.arange(self.offsets[-1]), phantom)
 
-    def add(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Logits with the phantoms, and the offsets that go with them."""
+    def add(self, logits: np.ndarray) -> np.ndarray:
+        """Logits with the phantoms, to go with ``offsets``."""
         extended = np.full((self.offsets[-1], logits.shape[1]), -np.inf)
         extended[:, -1] = 0.0
         extended[self.real] = logits
-        return extended, self.offsets
+        return extended
 
 
 def posterior(logits, offsets, Y, *, background, method, max_labels, n_threads):
@@ -148,8 +149,7 @@ def posterior(logits, offsets, Y, *, background, method, max_labels, n_threads):
     if not background:
         return union_posterior(logits, offsets, Y, **kernel)
     phantoms = Phantoms(offsets)
-    extended, longer = phantoms.add(logits)
-    Q, loglik, status = union_posterior(extended, longer, Y, **kernel)
+    Q, loglik, status = union_posterior(phantoms.add(logits), phantoms.offsets, Y, **kernel)
     return Q[phantoms.real], loglik, status
 
 

@@ -15,14 +15,23 @@ inclusion_exclusion    n 2^k               unless the alternating sum cancels, w
 forward_backward       k n 2^k, pruned     free of subtractions; cover probability above 1e-280
 wide_forward_backward  the same, slower    free of subtractions and of underflow
 =====================  ==================  =============================================================
+
+Forward and backward: A_i(S) is the probability that the first i instances have the union S, B_i(S) that the
+instances after i complete S to all labels: B_{i-1}(S) = sum_c r_i(c) B_i(S + c), and
+J_i(c) = r_i(c) sum_S A_{i-1}(S) B_i(S + c).
+
+Positive terms only: the relative error of A, B and J is below n (k + 2) + 2^k roundoffs, the last term from
+the plain sum over S; that is 1e-11 at n = 1000 and k = 16. A and B are probabilities, so an entry of r below
+1e-307, taken for zero, or an underflow loses no more than itself of the cover; after n k 2^k such losses that
+is still below 1e-297 and harmless for a cover above 1e-280. Below it the result is NaN.
 """
 
 import numpy as np
 from numba import njit
 
-__all__ = ["SMALLEST_COVER", "forward_backward", "normalise", "segment_length"]
+__all__ = ["SMALLEST_COVER", "forward_backward", "normalise", "segment_length", "segment_lengths"]
 
-# A cover probability above this is free of underflow: see forward_backward.
+# A cover probability above this is free of underflow: see above.
 SMALLEST_COVER = 1e-280
 # Rows of forward sums kept at once: everything up to 16 MiB, beyond that about 2 sqrt(n) of the n rows.
 MAX_STORED_SUMS = 2**21
@@ -55,30 +64,65 @@ def segment_length(n, k):
     return int(np.ceil(np.sqrt(n)))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _forward_step(before, r, i, n, k, size, after):
-    """Distribution of the union after instance i from the one before it: Eq. (15) of the paper, as a push."""
-    for s in range(after.size):
-        after[s] = 0.0
-    for s in range(before.size):
-        # Sets that cannot be reached hold a zero; sets too small for the instances left are dropped here.
-        if before[s] != 0.0 and k - size[s] <= n - i:
-            for c in range(k):
-                after[s | (1 << c)] += before[s] * r[i, c]
+def segment_lengths(n, k):
+    """`segment_length` of many bags at once.
+
+    Examples
+    --------
+    >>> segment_lengths(np.array([30, 1000]), np.array([16, 16]))
+    array([30, 32])
+    """
+    return np.where(n << k <= MAX_STORED_SUMS, n, np.ceil(np.sqrt(n)).astype(np.int64))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def forward_backward(r, n, k, size, work, post):
-    """Forward and backward sums over sets of labels, without a single subtraction.
+def _forward_rows(A, start, r, first, last, n, k, size):
+    """Fill A[j] with the distribution of the union after instance first + j - 1, up to j = last - first.
 
-    A_i(S) is the probability that the first i instances have the union S, B_i(S) that the instances after i
-    complete S to all labels: B_{i-1}(S) = sum_c r_i(c) B_i(S + c), and
-    J_i(c) = r_i(c) sum_S A_{i-1}(S) B_i(S + c).
+    `start` is the one before instance `first`. Eq. (15) of the paper, as a push.
+    """
+    n_sets = 1 << k
+    for s in range(n_sets):
+        A[0, s] = start[s]
+    for i in range(first, last):
+        before, after = A[i - first], A[i - first + 1]
+        for s in range(n_sets):
+            after[s] = 0.0
+        for s in range(n_sets):
+            # Sets that cannot be reached hold a zero; sets too small for the instances left are dropped here.
+            if before[s] != 0.0 and k - size[s] <= n - i:
+                for c in range(k):
+                    after[s | (1 << c)] += before[s] * r[i, c]
 
-    Positive terms only: the relative error of A, B and J is below n (k + 2) + 2^k roundoffs, the last term
-    from the plain sum over S; that is 1e-11 at n = 1000 and k = 16. A and B are probabilities, so an entry of
-    r below 1e-307, taken for zero, or an underflow loses no more than itself of the cover; after n k 2^k such
-    losses that is still below 1e-297 and harmless for a cover above 1e-280. Below it the result is NaN.
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _backward_row(A, B, r, i, n, k, size, post):
+    """Posterior of instance i from the sums before it; B, after i, becomes after i - 1. Returns the cover.
+
+    In place: the update of B(S) reads supersets of S only, and these come later.
+    """
+    for c in range(k):
+        post[i, c] = 0.0
+    cover = 0.0
+    for s in range(1 << k):
+        a = A[s]
+        if a == 0.0 or k - size[s] > n - i:
+            B[s] = 0.0
+            continue
+        total = 0.0
+        for c in range(k):
+            term = r[i, c] * B[s | (1 << c)]
+            total += term
+            post[i, c] += a * term
+        B[s] = total
+        cover += a * total
+    normalise(post, i, k)
+    return cover
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def forward_backward(r, n, k, size, sums, post):
+    """Forward and backward sums over sets of labels, without a single subtraction; see the head of the file.
 
     Parameters
     ----------
@@ -86,7 +130,7 @@ def forward_backward(r, n, k, size, work, post):
         As in :func:`bagwise.models.ored.union_inclusion.inclusion_exclusion`.
     size : ndarray of shape (>= 2**k,)
         Number of labels of each set.
-    work : ndarray of shape (>= (c + ceil(n / c) + 1) * 2**k,)
+    sums : ndarray of shape (>= (c + ceil(n / c) + 2) * 2**k,)
         Workspace, with c = ``segment_length(n, k)``.
 
     Returns
@@ -98,47 +142,25 @@ def forward_backward(r, n, k, size, work, post):
     --------
     >>> import numpy as np
     >>> r, post, size = np.full((2, 2), 0.5), np.empty((2, 2)), np.array([0, 1, 1, 2])
-    >>> float(np.exp(forward_backward(r, 2, 2, size, np.empty(16), post)).round(12))
+    >>> float(np.exp(forward_backward(r, 2, 2, size, np.empty(20), post)).round(12))
     0.5
     """
-    n_sets = 1 << k
-    length = segment_length(n, k)
+    n_sets, length = 1 << k, segment_length(n, k)
     n_segments = (n + length - 1) // length
-    A = work[: length * n_sets].reshape(length, n_sets)
-    start_of = work[length * n_sets : (length + n_segments) * n_sets].reshape(n_segments, n_sets)
-    B = work[(length + n_segments) * n_sets : (length + n_segments + 1) * n_sets]
-    start_of[0, :] = 0.0
-    start_of[0, 0] = 1.0
+    A = sums[: (length + 1) * n_sets].reshape(length + 1, n_sets)
+    starts = sums[(length + 1) * n_sets : (length + 1 + n_segments) * n_sets].reshape(n_segments, n_sets)
+    B = sums[(length + 1 + n_segments) * n_sets : (length + 2 + n_segments) * n_sets]
+    for s in range(n_sets):
+        starts[0, s] = B[s] = 0.0
+    starts[0, 0] = B[n_sets - 1] = 1.0
     for segment in range(n_segments - 1):
-        A[0, :] = start_of[segment]
-        for j in range(1, length):
-            _forward_step(A[j - 1], r, segment * length + j - 1, n, k, size, A[j])
-        _forward_step(A[length - 1], r, (segment + 1) * length - 1, n, k, size, start_of[segment + 1])
-    B[:] = 0.0
-    B[n_sets - 1] = 1.0
+        _forward_rows(A, starts[segment], r, segment * length, (segment + 1) * length, n, k, size)
+        for s in range(n_sets):
+            starts[segment + 1, s] = A[length, s]
     cover = 0.0
     for segment in range(n_segments - 1, -1, -1):
         first, last = segment * length, min(n, (segment + 1) * length)
-        A[0, :] = start_of[segment]
-        for i in range(first + 1, last):
-            _forward_step(A[i - 1 - first], r, i - 1, n, k, size, A[i - first])
+        _forward_rows(A, starts[segment], r, first, last - 1, n, k, size)
         for i in range(last - 1, first - 1, -1):
-            post[i, :k] = 0.0
-            cover = 0.0
-            # In place: the update of B(S) reads supersets of S only, and these come later.
-            for s in range(n_sets):
-                a = A[i - first, s]
-                if a == 0.0 or k - size[s] > n - i:
-                    B[s] = 0.0
-                    continue
-                total = 0.0
-                for c in range(k):
-                    term = r[i, c] * B[s | (1 << c)]
-                    total += term
-                    post[i, c] += a * term
-                B[s] = total
-                cover += a * total
-            normalise(post, i, k)
-    if not cover > SMALLEST_COVER:
-        return np.nan
-    return np.log(cover)
+            cover = _backward_row(A[i - first], B, r, i, n, k, size, post)
+    return np.log(cover) if cover > SMALLEST_COVER else np.nan

@@ -1,11 +1,34 @@
-"""Cover probability and posteriors of one bag by inclusion and exclusion over subsets of its labels."""
+"""Cover probability and posteriors of one bag by inclusion and exclusion over subsets of its labels.
+
+With q_i(S) the mass of instance i inside S and F(S) the product over i of q_i(S),
+
+    cover = sum_S (-1)^(k - |S|) F(S),   J_i(c) = r_i(c) sum_{S has c} (-1)^(k - |S|) F(S) / q_i(S).
+
+The error is bounded as follows, with u the unit roundoff and mag = sum_S F(S). A sum q_i(S) of positive terms
+takes d roundings at most, d = k - 1 or, when the table is split in two (``union_many.py``), one more than in
+its larger part; so F(S) has a relative error of at most n (d + 1) u. Summing F adds at most (rows + 30) u mag
+to the error of the cover. In J_i(c) the quotient and the factor r_i(c) add 2 u, and since r_i(c) <= q_i(S)
+its terms are again bounded by F(S). The posterior, their quotient, is off by at most
+2 (n (d + 1) + rows + 32) u mag / cover to first order in u; where this exceeds `tolerance` the result is
+refused. Where q_i(S) underflows so does r_i(c), and what is lost is below F(S) <= 1e-284.
+"""
 
 import numpy as np
 from numba import njit
 
 from bagwise.models.ored.union_cover import normalise
 
-__all__ = ["UNIT_ROUNDOFF", "inclusion_exclusion", "roundings"]
+__all__ = [
+    "LOW_LABELS",
+    "NUDGE",
+    "UNIT_ROUNDOFF",
+    "fill_signs",
+    "fold",
+    "halving_sum",
+    "inclusion_exclusion",
+    "roundings",
+    "subset_sums",
+]
 
 # Half the distance from 1 to the next double: the largest relative error of one rounded operation.
 UNIT_ROUNDOFF = 2.0**-53
@@ -18,7 +41,7 @@ MAX_CACHED_SUMS = 2**15
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _subset_sums(r, i, first, last, empty, q):
+def subset_sums(r, i, first, last, empty, q):
     """Fill q[S] with `empty` + sum of r[i, c] over the labels first <= c < last in S, by doubling."""
     q[0] = empty
     half = 1
@@ -40,7 +63,7 @@ def _subset_sums(r, i, first, last, empty, q):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _halving_sum(v, width):
+def halving_sum(v, width):
     """Sum v[:width], a power of two, by halving it in place: few roundings per term, and it vectorises."""
     while width > 16:
         width //= 2
@@ -78,7 +101,7 @@ def _fold_four(g, n_rows, r, i, first, post):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fold(g, r, i, first, last, post):
+def fold(g, r, i, first, last, post):
     """Write post[i, c] = r[i, c] * sum of g[S] over S with c; g is indexed by sets of first..last - 1."""
     while last - first >= 4:
         _fold_four(g, 1 << (last - first - 4), r, i, first, post)
@@ -115,115 +138,72 @@ def _two_labels(r, n, tolerance, post):
         all_first *= r[i, 0]
         all_second *= r[i, 1]
     cover = 1.0 - (all_first + all_second)
-    if not cover * tolerance >= roundings(n, 2) * UNIT_ROUNDOFF * 2.0:
+    if not cover * tolerance >= roundings(n, np.int64(2)) * UNIT_ROUNDOFF * 2.0:
         return np.nan
     for i in range(n):
         post[i, 0] = r[i, 0] - all_first
         post[i, 1] = r[i, 1] - all_second
-        normalise(post, i, 2)
+        normalise(post, i, np.int64(2))
     return np.log1p(-(all_first + all_second))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _one_table(r, n, k, tolerance, F, work, post):
+def _one_table(r, n, k, tolerance, F, sums, post):
     """Inclusion-exclusion for few labels: the sums q_i(S) of all instances are kept while cache allows."""
     n_sets = 1 << k
     step = n_sets if n * n_sets <= MAX_CACHED_SUMS else 0
-    g = work[n * step + n_sets : n * step + 2 * n_sets]
+    g = sums[n * step + n_sets : n * step + 2 * n_sets]
     for i in range(n):
-        q = work[i * step : i * step + n_sets]
-        _subset_sums(r, i, 0, k, NUDGE, q)
+        q = sums[i * step : i * step + n_sets]
+        subset_sums(r, i, np.int64(0), k, NUDGE, q)
         for s in range(n_sets):
             F[s] *= q[s]
     F[0] = 0.0
     for s in range(n_sets):
         g[s] = abs(F[s])
-    magnitude = _halving_sum(g, n_sets)
+    magnitude = halving_sum(g, n_sets)
     for s in range(n_sets):
         g[s] = F[s]
-    cover = _halving_sum(g, n_sets)
+    cover = halving_sum(g, n_sets)
     if not cover * tolerance >= roundings(n, k) * UNIT_ROUNDOFF * magnitude:
         return np.nan
     for i in range(n):
-        q = work[i * step : i * step + n_sets]
+        q = sums[i * step : i * step + n_sets]
         if step == 0:
-            _subset_sums(r, i, 0, k, NUDGE, q)
+            subset_sums(r, i, np.int64(0), k, NUDGE, q)
         for s in range(n_sets):
             g[s] = F[s] / q[s]
-        _fold(g, r, i, 0, k, post)
+        fold(g, r, i, np.int64(0), k, post)
         normalise(post, i, k)
     return np.log(cover)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _split_table(r, n, k, tolerance, F, work, post):
-    """Inclusion-exclusion for many labels: q_i(S) is joined from a table of low and one of high labels."""
-    n_rows, n_columns = F.shape
-    low, g, total = work[:n_columns], work[n_columns : 2 * n_columns], work[2 * n_columns : 3 * n_columns]
-    high = work[3 * n_columns : 3 * n_columns + n_rows]
-    for i in range(n):
-        _subset_sums(r, i, 0, LOW_LABELS, NUDGE, low)
-        _subset_sums(r, i, LOW_LABELS, k, 0.0, high)
-        for h in range(n_rows):
-            mass = high[h]
-            for s in range(n_columns):
-                F[h, s] *= mass + low[s]
-    F[0, 0] = 0.0
-    magnitude = 0.0
-    for h in range(n_rows):
-        for s in range(n_columns):
-            g[s] = F[h, s]
-            total[s] = abs(F[h, s])
-        high[h] = _halving_sum(g, n_columns)
-        magnitude += _halving_sum(total, n_columns)
-    cover = _halving_sum(high, n_rows)
-    if not cover * tolerance >= roundings(n, k) * UNIT_ROUNDOFF * magnitude:
-        return np.nan
-    for i in range(n):
-        _subset_sums(r, i, 0, LOW_LABELS, NUDGE, low)
-        _subset_sums(r, i, LOW_LABELS, k, 0.0, high)
-        for s in range(n_columns):
-            total[s] = 0.0
-        for h in range(n_rows):
-            mass = high[h]
-            for s in range(n_columns):
-                g[s] = F[h, s] / (mass + low[s])
-            for s in range(n_columns):
-                total[s] += g[s]
-            high[h] = _halving_sum(g, n_columns)
-        _fold(total, r, i, 0, LOW_LABELS, post)
-        _fold(high, r, i, LOW_LABELS, k, post)
-        normalise(post, i, k)
-    return np.log(cover)
+def fill_signs(F, k):
+    """Write (-1)^(k - |S|) to F[S]: a label more flips the sign, and the full set has +."""
+    F[0] = -1.0 if k % 2 else 1.0
+    half = 1
+    for _ in range(k):
+        for s in range(half):
+            F[half + s] = -F[s]
+        half *= 2
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def inclusion_exclusion(r, n, k, tolerance, F, work, post):
+def inclusion_exclusion(r, n, k, tolerance, F, sums, post):
     """Cover probability as an alternating sum over subsets; NaN when it cancels too much for `tolerance`.
-
-    With q_i(S) the mass of instance i inside S and F(S) the product over i of q_i(S),
-
-        cover = sum_S (-1)^(k - |S|) F(S),   J_i(c) = r_i(c) sum_{S has c} (-1)^(k - |S|) F(S) / q_i(S).
-
-    The error is bounded as follows, with u the unit roundoff and mag = sum_S F(S). A sum q_i(S) of positive
-    terms takes d roundings at most, d = k - 1 or, when the table is split in two, one more than in its larger
-    part; so F(S) has a relative error of at most n (d + 1) u. Summing F adds at most (rows + 30) u mag to the
-    error of the cover. In J_i(c) the quotient and the factor r_i(c) add 2 u, and since r_i(c) <= q_i(S) its
-    terms are again bounded by F(S). The posterior, their quotient, is off by at most
-    2 (n (d + 1) + rows + 32) u mag / cover to first order in u; where this exceeds `tolerance` the result is
-    refused. Where q_i(S) underflows so does r_i(c), and what is lost is below F(S) <= 1e-284.
 
     Parameters
     ----------
     r : ndarray of shape (>= n, >= k)
         Distributions over the labels of the bag, see ``union_cover.py``.
     n, k : int
-        Instances and labels.
+        Instances and labels; 2 <= k <= 8.
     tolerance : float
         Largest acceptable bound on the error of a posterior; infinity accepts everything.
-    F : ndarray of shape (2**k,)
+    F : ndarray of shape (>= 2**k,)
         Workspace.
-    work : ndarray of shape (>= (n + 2) * 2**k,), or of 3 * 2**k when that exceeds 2**15
+    sums : ndarray of shape (>= (n + 2) * 2**k,), or of 3 * 2**k when that exceeds 2**15
         Workspace.
     post : ndarray of shape (>= n, >= k)
         Receives the posteriors, unless the result is NaN.
@@ -242,13 +222,5 @@ def inclusion_exclusion(r, n, k, tolerance, F, work, post):
     """
     if k == 2:
         return _two_labels(r, n, tolerance, post)
-    # The signs come first: a label more flips the sign, and the full set has +.
-    F[0] = -1.0 if k % 2 else 1.0
-    half = 1
-    for _ in range(k):
-        for s in range(half):
-            F[half + s] = -F[s]
-        half *= 2
-    if k <= LOW_LABELS:
-        return _one_table(r, n, k, tolerance, F, work, post)
-    return _split_table(r, n, k, tolerance, F.reshape(1 << (k - LOW_LABELS), 1 << LOW_LABELS), work, post)
+    fill_signs(F, k)
+    return _one_table(r, n, k, tolerance, F, sums, post)

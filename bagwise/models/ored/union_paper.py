@@ -15,25 +15,28 @@ References
 import numpy as np
 from numba import njit
 
-__all__ = ["forward", "forward_substitution"]
+from bagwise.models.ored.union_rows import EXACT, bag_labels, write_bag
+
+__all__ = ["forward", "forward_substitution", "paper_bags"]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _union_of_others(p, n, k, skipped, v, before):
     """Fill v[L] = p(union of all instances but `skipped` = L): Eqs. (14) and (15) of [1]."""
-    v[:] = 0.0
+    for L in range(v.size):
+        v[L] = 0.0
     v[0] = 1.0
     for j in range(n):
         if j == skipped:
             continue
-        before[:] = v
+        for L in range(v.size):
+            before[L] = v[L]
         v[0] = 0.0
         for L in range(1, v.size):
-            total = 0.0
+            v[L] = 0.0
             for c in range(k):
                 if L >> c & 1:
-                    total += p[j, c] * (before[L] + before[L ^ (1 << c)])
-            v[L] = total
+                    v[L] += p[j, c] * (before[L] + before[L ^ (1 << c)])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -108,7 +111,7 @@ def forward_substitution(p, n, k, u, v, post):
     >>> float(np.exp(forward_substitution(p, 2, 2, np.empty(4), np.empty(4), post)).round(12))
     0.37
     """
-    _union_of_others(p, n, k, -1, u, v)
+    _union_of_others(p, n, k, np.int64(-1), u, v)
     log_union = np.log(u[u.size - 1])
     for i in range(n):
         # The empty union is left out of Proposition 3; it is certain when there is no other instance.
@@ -122,3 +125,22 @@ def forward_substitution(p, n, k, u, v, post):
             v[L] = total / mass
         _last_instance(p, i, k, v, post)
     return log_union
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def paper_bags(first, last, which, task, work, substitution):
+    """Finish the bags which[first:last] by Algorithm 2, or 1, from the softmax in ``task.out``."""
+    for position in range(first, last):
+        b = which[position]
+        start, n = task.offsets[b], task.offsets[b + 1] - task.offsets[b]
+        k = bag_labels(task.Y, b, work.labels)
+        for i in range(n):
+            for j in range(k):
+                work.r[i, j] = task.out[start + i, work.labels[j]]
+        u, v = work.F[: 1 << k], work.sums[: 1 << k]
+        if substitution:
+            task.loglik[b] = forward_substitution(work.r, n, k, u, v, work.post)
+        else:
+            task.loglik[b] = forward(work.r, n, k, u, v, work.post)
+        task.status[b] = EXACT
+        write_bag(task, b, work.labels, k, work.post)

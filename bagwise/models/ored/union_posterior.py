@@ -1,14 +1,20 @@
 """Exact posteriors of instance labels given the union of the labels of their bag, for many bags.
 
 This is the expectation step of ORed logistic regression. The algorithms for one bag are described in
-``union_cover.py``, those printed in the paper in ``union_paper.py``, the pass over bags in ``union_bags.py``.
+``union_cover.py``, those printed in the paper in ``union_paper.py``; ``union_bags.py`` goes through the bags.
 """
-
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from bagwise.models.ored.union_bags import EXACT, IMPOSSIBLE, METHODS, SKIPPED, TOO_MANY_LABELS, union_bags
+from bagwise.kernels.numeric import frozen
+from bagwise.models.ored.union_bags import FORWARD, METHODS, SUBSTITUTION, WIDE, union_bags
+from bagwise.models.ored.union_cover import segment_lengths
+from bagwise.models.ored.union_inclusion import LOW_LABELS
+from bagwise.models.ored.union_many import many_labels
+from bagwise.models.ored.union_paper import paper_bags
+from bagwise.models.ored.union_rows import EXACT, IMPOSSIBLE, LEFT, SKIPPED, TOO_MANY_LABELS, Task, Workspace
+from bagwise.models.ored.union_wide import wide_bags
+from bagwise.parallel import in_threads
 
 __all__ = [
     "EXACT",
@@ -16,6 +22,7 @@ __all__ = [
     "METHODS",
     "SKIPPED",
     "TOO_MANY_LABELS",
+    "UnionPass",
     "union_posterior",
     "union_residual",
 ]
@@ -23,42 +30,113 @@ __all__ = [
 LARGEST_MAX_LABELS = 24
 
 
-def _plain(array, dtype):
-    """C-contiguous and writable: numba would compile everything again for the type of read-only arrays."""
-    array = np.ascontiguousarray(array, dtype=dtype)
-    return array if array.flags.writeable else array.copy()
+class UnionPass:
+    """Passes over the same bags, as a fit makes them: what depends on bags and label sets alone is kept.
 
+    Parameters as in :func:`union_posterior`.
+    """
 
-def _run(logits, offsets, Y, weights, residual, method, max_labels, n_threads, out):
-    """Split the bags into stretches of equal work, one per thread; no result depends on the split."""
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {METHODS}, got {method!r}; choose one of them")
-    if not 1 <= max_labels <= LARGEST_MAX_LABELS:
-        raise ValueError(
-            f"max_labels must lie in 1..{LARGEST_MAX_LABELS}, got {max_labels}; "
-            "drop bags with more labels, time and memory double with each"
-        )
-    logits, offsets = _plain(logits, np.float64), _plain(offsets, np.int64)
-    Y, weights = _plain(Y, np.int8), _plain(weights, np.float64)
-    n_bags = len(offsets) - 1
-    if Y.shape != (n_bags, logits.shape[1]) or out.shape != logits.shape or offsets[-1] != len(logits):
-        raise ValueError(
-            f"expected Y of shape {(n_bags, logits.shape[1])}, out of shape {logits.shape} and offsets up to "
-            f"{len(logits)}, got {Y.shape}, {out.shape} and {offsets[-1]}; pass arrays of the same bags"
-        )
-    counts = np.count_nonzero(Y, axis=1)
-    loglik, status = np.empty(n_bags), np.empty(n_bags, dtype=np.int8)
-    code = METHODS.index(method)
-    fixed = (code, logits, offsets, Y, counts, weights, residual, max_labels)
-    if n_threads == 1 or n_bags < 2:
-        union_bags(*fixed, 0, n_bags, out, loglik, status)
+    def __init__(self, offsets, Y, *, method="auto", max_labels=16, n_threads=1):
+        if method not in METHODS:
+            raise ValueError(f"method must be one of {METHODS}, got {method!r}; choose one of them")
+        if not 1 <= max_labels <= LARGEST_MAX_LABELS:
+            raise ValueError(
+                f"max_labels must lie in 1..{LARGEST_MAX_LABELS}, got {max_labels}; "
+                "drop bags with more labels, time and memory double with each"
+            )
+        self.offsets = frozen(np.asarray(offsets, dtype=np.int64))
+        self.Y = frozen(np.asarray(Y, dtype=np.int8))
+        if self.Y.ndim != 2 or len(self.Y) != len(self.offsets) - 1:
+            raise ValueError(
+                f"expected Y of shape ({len(self.offsets) - 1}, n_classes), got {self.Y.shape}; "
+                "pass labels and offsets of the same bags"
+            )
+        self.method, self.max_labels, self.n_threads = METHODS.index(method), max_labels, n_threads
+        self.sizes = np.diff(self.offsets)
+        self.counts = np.count_nonzero(self.Y, axis=1)
+        # bags with impossible or too large label sets are not computed
+        self.exponents = np.where(self.counts <= np.minimum(self.sizes, max_labels), self.counts, 0)
+        self.cost = self.sizes * (self.Y.shape[1] + 2.0 ** np.minimum(self.counts, max_labels))
+        self.work = np.concatenate([[0.0], np.cumsum(self.cost)])
+        self._workspaces = {}
+
+    def run(self, logits, weights, out, *, residual):
+        """Fill `out` with posteriors, or weighted residuals; return log-likelihood and status of each bag."""
+        n_bags, shape = len(self.Y), (int(self.offsets[-1]), self.Y.shape[1])
+        if logits.shape != shape or out.shape != shape:
+            raise ValueError(
+                f"expected logits and out of shape {shape}, got {logits.shape} and {out.shape}; "
+                "pass arrays of the same bags"
+            )
+        loglik, status = np.empty(n_bags), np.empty(n_bags, dtype=np.int8)
+        logits, weights = frozen(np.asarray(logits, dtype=np.float64)), frozen(weights.astype(np.float64))
+        # a view, not a copy: `out` is contiguous
+        task = Task(logits, self.offsets, self.Y, weights, residual, out, out.reshape(-1), loglik, status)
+
+        def few_labels(first, last):
+            work = self._workspace(first, most_labels=LOW_LABELS)
+            union_bags(first, last, task, work, self.method, self.max_labels)
+
+        in_threads(few_labels, n_bags, self.n_threads, work=self.work)
+        self._finish(task)
         return loglik, status
-    work = np.cumsum(np.diff(offsets) * (logits.shape[1] + 2.0 ** np.minimum(counts, max_labels)))
-    cuts = np.searchsorted(work, work[-1] * np.arange(1, n_threads) / n_threads)
-    cuts = np.concatenate([[0], cuts, [n_bags]])
-    with ThreadPoolExecutor(n_threads) as pool:
-        list(pool.map(lambda a, b: union_bags(*fixed, a, b, out, loglik, status), cuts[:-1], cuts[1:]))
-    return loglik, status
+
+    def _finish(self, task):
+        """Go through the bags that were left by the algorithms that few fits need."""
+        left = np.flatnonzero(task.status == LEFT)
+        if left.size and self.method < WIDE:
+            many = left[self.counts[left] > LOW_LABELS]
+            self._in_threads(many, lambda a, b, work: many_labels(a, b, many, task, work, self.method))
+            left = np.flatnonzero(task.status == LEFT)
+        if left.size and self.method < FORWARD:
+            self._in_threads(left, lambda a, b, work: wide_bags(a, b, left, task, work))
+        elif left.size:
+            by_substitution = self.method == SUBSTITUTION
+            self._in_threads(left, lambda a, b, work: paper_bags(a, b, left, task, work, by_substitution))
+
+    def _in_threads(self, bags, function):
+        if bags.size:
+            work = np.concatenate([[0.0], np.cumsum(self.cost[bags])])
+            in_threads(
+                lambda first, last: function(first, last, self._workspace(first, LARGEST_MAX_LABELS)),
+                bags.size,
+                self.n_threads,
+                work=work,
+            )
+
+    def _workspace(self, first, most_labels):
+        """Scratch of the thread whose run begins at `first`, for all bags of up to `most_labels` labels."""
+        key = (first, most_labels)
+        if key not in self._workspaces:
+            self._workspaces[key] = self._new_workspace(most_labels)
+        return self._workspaces[key]
+
+    def _new_workspace(self, most_labels):
+        n, k = self.sizes, np.where(self.exponents <= most_labels, self.exponents, 0)
+        length = segment_lengths(n, k)
+        n_instances, n_labels = int(n.max(initial=1)), int(k.max(initial=1))
+        n_sums = int(((length + -(-n // np.maximum(length, 1)) + 2) << k).max(initial=8))
+        n_classes = self.Y.shape[1]
+        size = np.zeros(1, dtype=np.int8)
+        for _ in range(n_labels):
+            size = np.concatenate([size, size + np.int8(1)])
+        scratch = _aligned(n_instances * n_classes)
+        return Workspace(
+            labels=np.empty(n_classes, dtype=np.int64),
+            r=_aligned(n_instances * n_classes).reshape(n_instances, n_classes),
+            post=_aligned(n_instances * n_classes).reshape(n_instances, n_classes),
+            size=size,
+            F=_aligned(1 << n_labels),
+            sums=_aligned(n_sums),
+            scratch=scratch,
+            bits=scratch.view(np.int64),
+        )
+
+
+def _aligned(n):
+    """Scratch of n doubles that begins with a line of the processor's cache; NumPy's begins anywhere."""
+    plain = np.empty(n + 7)
+    return plain[-plain.ctypes.data % 64 // 8 :][:n]
 
 
 def union_posterior(logits, offsets, Y, *, method="auto", max_labels=16, n_threads=1):
@@ -79,7 +157,7 @@ def union_posterior(logits, offsets, Y, *, method="auto", max_labels=16, n_threa
         parts, run without their guards; the last two are Algorithms 1 and 2 of [1]_, which may return NaN.
     max_labels : int
         Bags with more labels are not computed, see `status`. With K labels in the largest bag computed, a
-        thread needs at most 2^K (2 sqrt(n) + 6) doubles or 20 MiB, whichever is more: 36 MB at K = 16 and
+        thread needs at most 2^K (2 sqrt(n) + 7) doubles or 20 MiB, whichever is more: 36 MB at K = 16 and
         n = 1000; three times that while a bag has a likelihood below 1e-280.
     n_threads : int
         Bags are divided among so many threads; the result is the same to the last bit.
@@ -128,15 +206,16 @@ def union_posterior(logits, offsets, Y, *, method="auto", max_labels=16, n_threa
     >>> np.exp(loglik).round(3), status
     (array([0.37]), array([0], dtype=int8))
     """
-    logits = _plain(logits, np.float64)
+    logits = np.asarray(logits, dtype=np.float64)
     if logits.size and not np.isfinite(logits.max(axis=1)).all():
         row = int(np.flatnonzero(~np.isfinite(logits.max(axis=1)))[0])
         raise ValueError(
             f"expected logits without NaN or +inf and a finite one in each row, got {logits[row]} in row "
             f"{row}; check the features or the weights of the model"
         )
-    Q = np.empty_like(logits)
-    loglik, status = _run(logits, offsets, Y, np.ones(1), False, method, max_labels, n_threads, Q)
+    Q = np.empty(logits.shape)
+    bags = UnionPass(offsets, Y, method=method, max_labels=max_labels, n_threads=n_threads)
+    loglik, status = bags.run(logits, np.ones(len(bags.Y)), Q, residual=False)
     return Q, loglik, status
 
 
@@ -177,4 +256,5 @@ def union_residual(logits, offsets, Y, weights, out, *, method="auto", max_label
     array([[ 0.065,  0.035, -0.1  ],
            [-0.365,  0.465, -0.1  ]])
     """
-    return _run(logits, offsets, Y, weights, True, method, max_labels, n_threads, out)
+    bags = UnionPass(offsets, Y, method=method, max_labels=max_labels, n_threads=n_threads)
+    return bags.run(logits, np.asarray(weights), out, residual=True)

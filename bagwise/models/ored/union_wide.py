@@ -8,8 +8,9 @@ import numpy as np
 from numba import njit
 
 from bagwise.models.ored.union_cover import normalise, segment_length
+from bagwise.models.ored.union_rows import EXACT, IMPOSSIBLE, bag_labels, restrict_rows, write_bag
 
-__all__ = ["wide_forward_backward"]
+__all__ = ["wide_bags", "wide_forward_backward"]
 
 # The mantissa is 0 or 2^-256 <= m < 2^256, so that a product of two fits a double.
 RADIX, INVERSE_RADIX = 2.0**512, 2.0**-512
@@ -24,8 +25,8 @@ LOG_RADIX_LOW = 512 * 1.90821492927058770002e-10
 def _wide_exp(x):
     """e^x for x <= 0 as a wide number; zero below -1e15."""
     if not x > -1e15:
-        return 0.0, 0
-    e = int(np.rint(x / LOG_RADIX))
+        return 0.0, np.int64(0)
+    e = np.int64(np.rint(x / LOG_RADIX))
     return np.exp((x - e * LOG_RADIX_HIGH) - e * LOG_RADIX_LOW), e
 
 
@@ -51,37 +52,74 @@ def _wide_sum(m1, e1, m2, e2):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _wide_forward_step(m0, e0, rm, re, i, n, k, size, m1, e1):
-    m1[:] = 0.0
-    e1[:] = 0
-    for s in range(m0.size):
-        if m0[s] != 0.0 and k - size[s] <= n - i:
+def _forward_step(i, before, before_exp, r, size, n, after, after_exp):
+    """Distribution of the union after instance i from the one before it; r: mantissas and exponents."""
+    rm, re = r
+    k = rm.shape[1]
+    for s in range(before.size):
+        after[s], after_exp[s] = 0.0, 0
+    for s in range(before.size):
+        if before[s] != 0.0 and k - size[s] <= n - i:
             for c in range(k):
                 if rm[i, c] != 0.0:
                     t = s | (1 << c)
-                    m, e = _wide_product(m0[s], e0[s], rm[i, c], re[i, c])
-                    m1[t], e1[t] = _wide_sum(m1[t], e1[t], m, e)
+                    m, e = _wide_product(before[s], before_exp[s], rm[i, c], re[i, c])
+                    after[t], after_exp[t] = _wide_sum(after[t], after_exp[t], m, e)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _backward_sums(i, A, A_exp, r, size, n, B, B_exp, J, J_exp):
+    """Sums J of instance i over sets before it (A) and after it (B); B moves on to the instance before."""
+    rm, re = r
+    k = rm.shape[1]
+    for c in range(k):
+        J[c], J_exp[c] = 0.0, 0
+    for s in range(A.size):
+        total, total_exp = 0.0, np.int64(0)
+        for c in range(k if A[s] != 0.0 and k - size[s] <= n - i else 0):
+            t = s | (1 << c)
+            if B[t] != 0.0 and rm[i, c] != 0.0:
+                m, e = _wide_product(rm[i, c], re[i, c], B[t], B_exp[t])
+                total, total_exp = _wide_sum(total, total_exp, m, e)
+                m, e = _wide_product(A[s], A_exp[s], m, e)
+                J[c], J_exp[c] = _wide_sum(J[c], J_exp[c], m, e)
+        B[s], B_exp[s] = total, total_exp
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _posterior_row(J, J_exp, post, i):
+    """Write the posterior of instance i from its sums; return their total, the cover."""
+    k = J.size
+    cover, cover_exp = 0.0, np.int64(0)
+    for c in range(k):
+        cover, cover_exp = _wide_sum(cover, cover_exp, J[c], J_exp[c])
+    for c in range(k):
+        shift = J_exp[c] - cover_exp
+        post[i, c] = J[c] if shift == 0 else (J[c] * INVERSE_RADIX if shift == -1 else 0.0)
+    normalise(post, i, k)
+    return cover, cover_exp
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _exponentials(log_r, n, k):
+    """The first n rows and k columns of e^log_r in wide numbers."""
+    rm, re = np.empty((n, k)), np.empty((n, k), dtype=np.int64)
+    for i in range(n):
+        for c in range(k):
+            rm[i, c], re[i, c] = _wide_exp(log_r[i, c])
+    return rm, re
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def wide_forward_backward(log_r, n, k, size, post):
-    """The sums of :func:`forward_backward` in numbers with an exponent of their own.
+    """The sums of :func:`forward_backward` in numbers with an exponent of their own; -inf: impossible.
 
     The usual escape from underflow, the same recursion on logarithms, loses digits: at log A = -30,000 one
     rounding is a relative error of 2e-12, and n = 1000 of them add up. With a separate exponent every
     operation keeps its relative error of one roundoff, and the loop takes no exponential or logarithm.
 
-    Parameters
-    ----------
-    log_r : ndarray of shape (>= n, >= k)
-        Logarithms of `r`; -inf is allowed.
-    n, k, size, post
-        As in :func:`forward_backward`. Workspace is allocated here, since bags this improbable are rare.
-
-    Returns
-    -------
-    float
-        Log probability of the cover; -inf when a cover is impossible.
+    ``log_r`` holds logarithms of ``r``, -inf allowed; the rest as in :func:`forward_backward`. Workspace is
+    allocated here, since bags this improbable are rare.
 
     Examples
     --------
@@ -93,54 +131,52 @@ def wide_forward_backward(log_r, n, k, size, post):
     array([[0.2689, 0.7311],
            [0.7311, 0.2689]])
     """
-    n_sets = 1 << k
-    length = segment_length(n, k)
+    n_sets, length = 1 << k, segment_length(n, k)
     n_segments = (n + length - 1) // length
-    rm, re = np.empty((n, k)), np.empty((n, k), dtype=np.int64)
-    for i in range(n):
-        for c in range(k):
-            rm[i, c], re[i, c] = _wide_exp(log_r[i, c])
+    r = _exponentials(log_r, n, k)
     A, A_exp = np.empty((length + 1, n_sets)), np.empty((length + 1, n_sets), dtype=np.int64)
-    start_of, start_exp = np.zeros((n_segments, n_sets)), np.zeros((n_segments, n_sets), dtype=np.int64)
-    start_of[0, 0] = 1.0
-    for segment in range(n_segments - 1):
-        A[0, :], A_exp[0, :] = start_of[segment], start_exp[segment]
-        for j in range(length):
-            i = segment * length + j
-            _wide_forward_step(A[j], A_exp[j], rm, re, i, n, k, size, A[j + 1], A_exp[j + 1])
-        start_of[segment + 1, :], start_exp[segment + 1, :] = A[length], A_exp[length]
+    starts, starts_exp = np.zeros((n_segments, n_sets)), np.zeros((n_segments, n_sets), dtype=np.int64)
     B, B_exp = np.zeros(n_sets), np.zeros(n_sets, dtype=np.int64)
-    B[n_sets - 1] = 1.0
+    starts[0, 0] = B[n_sets - 1] = 1.0
     J, J_exp = np.empty(k), np.empty(k, dtype=np.int64)
-    cover, cover_exp = 0.0, 0
-    for segment in range(n_segments - 1, -1, -1):
+    cover, cover_exp = 0.0, np.int64(0)
+    # up to the last segment only its first row is kept; then, from the last to the first, all rows
+    for visit in range(2 * n_segments - 1):
+        keeping = visit >= n_segments - 1
+        segment = 2 * n_segments - 2 - visit if keeping else visit
         first, last = segment * length, min(n, (segment + 1) * length)
-        A[0, :], A_exp[0, :] = start_of[segment], start_exp[segment]
-        for i in range(first + 1, last):
-            j = i - 1 - first
-            _wide_forward_step(A[j], A_exp[j], rm, re, i - 1, n, k, size, A[j + 1], A_exp[j + 1])
-        for i in range(last - 1, first - 1, -1):
-            J[:], J_exp[:] = 0.0, 0
-            for s in range(n_sets):
-                a, a_exp = A[i - first, s], A_exp[i - first, s]
-                total, total_exp = 0.0, 0
-                if a != 0.0 and k - size[s] <= n - i:
-                    for c in range(k):
-                        t = s | (1 << c)
-                        if B[t] == 0.0 or rm[i, c] == 0.0:
-                            continue
-                        m, e = _wide_product(rm[i, c], re[i, c], B[t], B_exp[t])
-                        total, total_exp = _wide_sum(total, total_exp, m, e)
-                        m, e = _wide_product(a, a_exp, m, e)
-                        J[c], J_exp[c] = _wide_sum(J[c], J_exp[c], m, e)
-                B[s], B_exp[s] = total, total_exp
-            cover, cover_exp = 0.0, 0
-            for c in range(k):
-                cover, cover_exp = _wide_sum(cover, cover_exp, J[c], J_exp[c])
-            for c in range(k):
-                shift = J_exp[c] - cover_exp
-                post[i, c] = J[c] if shift == 0 else (J[c] * INVERSE_RADIX if shift == -1 else 0.0)
-            normalise(post, i, k)
-    if cover == 0.0:
-        return -np.inf
-    return np.log(cover) + cover_exp * LOG_RADIX
+        for s in range(n_sets):
+            A[0, s], A_exp[0, s] = starts[segment, s], starts_exp[segment, s]
+        for i in range(first, last - keeping):
+            j = i - first
+            _forward_step(i, A[j], A_exp[j], r, size, n, A[j + 1], A_exp[j + 1])
+        for s in range(0 if keeping else n_sets):
+            starts[segment + 1, s], starts_exp[segment + 1, s] = A[length, s], A_exp[length, s]
+        for i in range(last - 1, first - 1 if keeping else last - 1, -1):
+            _backward_sums(i, A[i - first], A_exp[i - first], r, size, n, B, B_exp, J, J_exp)
+            cover, cover_exp = _posterior_row(J, J_exp, post, i)
+    return -np.inf if cover == 0.0 else np.log(cover) + cover_exp * LOG_RADIX
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def wide_bags(first, last, which, task, work):
+    """Finish the bags which[first:last] from the logits themselves, where no probability has underflowed."""
+    for position in range(first, last):
+        b = which[position]
+        start, n = task.offsets[b], task.offsets[b + 1] - task.offsets[b]
+        k = bag_labels(task.Y, b, work.labels)
+        log_r = np.empty((n, k))
+        for i in range(n):
+            top, total = -np.inf, 0.0
+            for j in range(k):
+                log_r[i, j] = task.logits[start + i, work.labels[j]]
+                top = max(top, log_r[i, j])
+            for j in range(k):
+                total += np.exp(log_r[i, j] - top)
+            for j in range(k):
+                log_r[i, j] = (log_r[i, j] - top) - np.log(total)
+        task.loglik[b] += wide_forward_backward(log_r, n, k, work.size, work.post)
+        task.status[b] = IMPOSSIBLE if task.loglik[b] == -np.inf else EXACT
+        if task.status[b] == IMPOSSIBLE:
+            restrict_rows(task, work, start, n, k)
+        write_bag(task, b, work.labels, k, work.post if task.status[b] == EXACT else work.r)

@@ -138,15 +138,24 @@ def test_weights_are_copies():
     np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-5)
 
 
-def test_sparse_equals_dense_without_centring():
+def test_text_is_divided_by_one_number_and_not_centred():
+    rng = np.random.default_rng(7)
+    words = rng.poisson(0.06, size=(90, 40)) * rng.uniform(0.5, 2.0, size=40)  # mostly zeros
+    bags = Bags(words, np.arange(0, 91, 3))
+    Y = np.zeros((30, 3), dtype=int)
+    Y[bags.index, rng.integers(0, 3, 90)] = 1
+    scaled = ORedLogisticRegression(tol=1e-9).fit(bags.with_X(sparse.csr_array(words)), Y)
+    spread = np.sqrt(np.square(words[words != 0]).mean())
+    by_hand = ORedLogisticRegression(tol=1e-9, standardize=False).fit(bags.with_X(words / spread), Y)
+    np.testing.assert_allclose(scaled.coef_ * spread, by_hand.coef_, atol=1e-5)
+
+
+def test_sparse_equals_dense():
     bags, Y = random_problem(seed=7, n_bags=30)
     as_csr = bags.with_X(sparse.csr_array(bags.X))
     scaled = ORedLogisticRegression(tol=1e-9).fit(as_csr, Y)
     assert scaled.coef_.shape == (3, 4)
-    spread = np.sqrt(np.square(bags.X[bags.X != 0]).mean())
-    by_hand = bags.with_X(bags.X / spread)
-    dense = ORedLogisticRegression(tol=1e-9, standardize=False).fit(by_hand, Y)
-    np.testing.assert_allclose(scaled.coef_ * spread, dense.coef_, atol=1e-5)
+    np.testing.assert_allclose(scaled.coef_, ORedLogisticRegression(tol=1e-9).fit(bags, Y).coef_, atol=1e-8)
 
 
 def test_bag_scores_sets_and_probabilities():
@@ -303,6 +312,12 @@ def test_every_algorithm_for_the_posterior_fits_the_same_model(inference):
         {"unusable_bags": "keep"},
         {"bag_probability": "mean"},
         {"inference": "magic"},
+        {"alpha": np.nan},
+        {"tol": np.nan},
+        {"max_iter": -3},
+        {"max_labels": 60},
+        {"dictionary_size": 1.5},
+        {"width_scale": 0.0},
     ],
 )
 def test_wrong_parameters_are_named(wrong):

@@ -381,3 +381,22 @@ def test_runs_without_compilation():
     )
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, env=environment, timeout=120)
+
+
+def test_a_fit_compiles_each_loop_once_and_no_rare_algorithm():
+    """Constants as arguments and read-only twins would compile a second time; see union_rows.bag_labels."""
+    code = (
+        "from bagwise import load_dataset\n"
+        "from bagwise.models import ORedLogisticRegression\n"
+        "from bagwise.models.ored import union_bags, union_cover, union_inclusion, union_rows\n"
+        "from bagwise.models.ored import union_many, union_paper, union_wide\n"
+        "data = load_dataset('digits', n_bags=60)\n"
+        "ORedLogisticRegression(max_iter=5).fit(data.bags, data.Y).predict(data.bags)\n"
+        "for module in (union_bags, union_cover, union_inclusion, union_rows):\n"
+        "    for name, loop in vars(module).items():\n"
+        "        if len(getattr(loop, 'overloads', ())) > 1: raise SystemExit(f'{name} compiled twice')\n"
+        "rare = (union_many.many_labels, union_wide.wide_bags, union_paper.paper_bags)\n"
+        "if any(loop.overloads for loop in rare): raise SystemExit('a rare algorithm was compiled')\n"
+    )
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr

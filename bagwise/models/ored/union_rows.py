@@ -1,0 +1,215 @@
+"""The rows of one bag on their way in and out of the union algorithms, and what a pass over bags works on.
+
+A pass (``union_posterior.py``) fills a `Task` bag by bag. Softmax probabilities are written to the rows of
+``out`` first; when the posterior of the bag is known, it, or its difference to them, takes their place.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+__all__ = [
+    "Task",
+    "Workspace",
+    "bag_labels",
+    "clear_rows",
+    "restrict_rows",
+    "softmax_rows",
+    "write_bag",
+    "write_posteriors",
+    "write_residuals",
+]
+
+EXACT, IMPOSSIBLE, TOO_MANY_LABELS, SKIPPED = 0, 1, 2, 3
+LEFT = 4  # for the algorithm after this one; no bag is left at the end of a pass
+
+# For the exponential: log 2 in two pieces, so that j * LOG_2_HIGH is exact, and coefficients 1 / j!.
+LOG2_E, LOG_2_HIGH, LOG_2_LOW = 1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10
+ROUNDER = 1.5 * 2.0**52
+T2, T3, T4, T5, T6, T7, T8, T9, T10, T11, T12, T13 = [1.0 / math.factorial(j) for j in range(2, 14)]
+
+
+class Task(NamedTuple):
+    """What a pass reads (frozen) and writes (the last four)."""
+
+    logits: np.ndarray  # (N, C)
+    offsets: np.ndarray  # (B + 1,)
+    Y: np.ndarray  # (B, C) of int8
+    weights: np.ndarray  # (B,), used for residuals
+    residual: bool  # weight * (posterior - prior) is wanted, not the posterior
+    out: np.ndarray  # (N, C)
+    flat: np.ndarray  # the same numbers, (N * C,)
+    loglik: np.ndarray  # (B,)
+    status: np.ndarray  # (B,) of int8
+
+
+class Workspace(NamedTuple):
+    """Scratch of one thread, for bags of up to n instances and k labels."""
+
+    labels: np.ndarray  # (C,) of int64
+    r: np.ndarray  # (n, C): distributions over the labels of a bag
+    post: np.ndarray  # (n, C): posteriors
+    size: np.ndarray  # (2^k,) of int8: number of labels of each set
+    F: np.ndarray  # (2^k,)
+    sums: np.ndarray  # see `union_posterior.workspace`
+    scratch: np.ndarray  # (n * C,)
+    bits: np.ndarray  # the same memory as int64
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _exponentials(x, scratch, bits):
+    """Replace x <= 0 by e^x, within two roundoffs; zero below -708. Plain arithmetic, hence vectorised.
+
+    x = j log 2 + t with |t| <= log(2) / 2, e^t by its Taylor series, 2^j by writing the exponent bits.
+    """
+    for c in range(x.size):
+        tiny = x[c] < -708.0
+        value = -708.0 if tiny else x[c]
+        # Adding 1.5 * 2^52 rounds to an integer and leaves it in the lowest bits of the sum.
+        shifted = value * LOG2_E + ROUNDER
+        j = shifted - ROUNDER
+        t = (value - j * LOG_2_HIGH) - j * LOG_2_LOW
+        series = T8 + t * (T9 + t * (T10 + t * (T11 + t * (T12 + t * T13))))
+        series = T4 + t * (T5 + t * (T6 + t * (T7 + t * series)))
+        scratch[c] = shifted
+        x[c] = 0.0 if tiny else 1.0 + t * (1.0 + t * (T2 + t * (T3 + t * series)))
+    for c in range(x.size):
+        bits[c] = (bits[c] + 1023) << 52
+    for c in range(x.size):
+        x[c] *= scratch[c]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def bag_labels(Y, b, labels):
+    """Write the labels of bag b to the front of `labels`; return how many there are."""
+    k = np.int64(0)  # not 0: the compiler would take the number for a constant and compile callees for it
+    for c in range(Y.shape[1]):
+        if Y[b, c]:
+            labels[k] = c
+            k += 1
+    return k
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def softmax_rows(logits, start, n, labels, k, scratch, bits, p, flat, r):
+    """Softmax over all classes to p[start:start + n], the same renormalised over `labels` to r[:n].
+
+    ``flat`` and ``bits`` are other views of ``p`` and ``scratch``. Returns the sum over instances of the log
+    mass inside `labels`; -inf if some instance has none.
+    """
+    n_classes = logits.shape[1]
+    for i in range(n):
+        b = start + i
+        # Two running maxima halve the chain of dependent comparisons.
+        even, odd = logits[b, 0], logits[b, n_classes - 1]
+        for c in range(0, n_classes - 1, 2):
+            even = max(even, logits[b, c])
+            odd = max(odd, logits[b, c + 1])
+        largest = max(even, odd)
+        for c in range(n_classes):
+            p[b, c] = logits[b, c] - largest
+    _exponentials(flat[start * n_classes : (start + n) * n_classes], scratch, bits)
+    log_mass, product = 0.0, 1.0
+    for i in range(n):
+        b = start + i
+        even, odd, inside = p[b, n_classes - 1] if n_classes % 2 else 0.0, 0.0, 0.0
+        for c in range(0, n_classes - 1, 2):
+            even += p[b, c]
+            odd += p[b, c + 1]
+        everything = even + odd
+        for j in range(k):
+            r[i, j] = p[b, labels[j]]
+            inside += r[i, j]
+        scale = 1.0 / everything
+        for c in range(n_classes):
+            p[b, c] *= scale
+        if inside >= 1e-8:
+            # One logarithm for as many instances as a product can hold.
+            product *= inside * scale
+            if product < 1e-200:
+                log_mass += math.log(product)
+                product = 1.0
+            scale = 1.0 / inside
+            for j in range(k):
+                r[i, j] *= scale
+        else:
+            log_mass += _restrict_from_logits(logits, b, labels, k, r, i) - math.log(everything)
+    return log_mass + math.log(product)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _restrict_from_logits(logits, b, labels, k, r, i):
+    """Write the softmax over `labels` alone to r[i]; return log sum_{c in labels} exp(x_c - max x)."""
+    largest, top = logits[b, 0], -np.inf
+    for c in range(logits.shape[1]):
+        largest = max(largest, logits[b, c])
+    for j in range(k):
+        top = max(top, logits[b, labels[j]])
+    if top == -np.inf:
+        for j in range(k):
+            r[i, j] = 1.0 / k
+        return -np.inf
+    inside = 0.0
+    for j in range(k):
+        r[i, j] = math.exp(logits[b, labels[j]] - top)
+        inside += r[i, j]
+    for j in range(k):
+        r[i, j] /= inside
+    return (top - largest) + math.log(inside)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def restrict_rows(task, work, start, n, k):
+    """Write to ``work.r`` what `softmax_rows` wrote there, from the softmax that is still in ``task.out``."""
+    for i in range(n):
+        inside = 0.0
+        for j in range(k):
+            work.r[i, j] = task.out[start + i, work.labels[j]]
+            inside += work.r[i, j]
+        if inside >= 1e-8:
+            for j in range(k):
+                work.r[i, j] /= inside
+        else:
+            _restrict_from_logits(task.logits, start + i, work.labels, k, work.r, i)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def write_posteriors(out, start, n, labels, k, chosen):
+    """Replace the softmax in the rows of a bag by the posteriors `chosen`."""
+    for i in range(n):
+        for c in range(out.shape[1]):
+            out[start + i, c] = 0.0
+        for j in range(k):
+            out[start + i, labels[j]] = chosen[i, j]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def write_residuals(out, start, n, labels, k, chosen, weight):
+    """Replace the softmax in the rows of a bag by the weighted difference of the posteriors to it."""
+    for i in range(n):
+        for c in range(out.shape[1]):
+            out[start + i, c] *= -weight
+        for j in range(k):
+            out[start + i, labels[j]] += weight * chosen[i, j]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def write_bag(task, b, labels, k, chosen):
+    """Write the rows of bag b, as the task wants them."""
+    start = task.offsets[b]
+    n = task.offsets[b + 1] - start
+    if task.residual:
+        weight = task.weights[b] if task.status[b] == EXACT else 0.0
+        write_residuals(task.out, start, n, labels, k, chosen, weight)
+    else:
+        write_posteriors(task.out, start, n, labels, k, chosen)
+
+
+@njit(cache=True, nogil=True)
+def clear_rows(out, start, n):
+    """Set the rows of a bag that is not wanted to zero."""
+    for i in range(start, start + n):
+        for c in range(out.shape[1]):
+            out[i, c] = 0.0
