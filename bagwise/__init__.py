@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.dataset import Dataset
-
-__version__ = "0.1.0"
+from bagwise.utils.version import __version__
 
 # Imported when first used, so that `import bagwise` needs NumPy and scipy.sparse alone.
 _LAZY = {

@@ -24,6 +24,7 @@ from bagwise.bench.splits import split_bags
 from bagwise.bench.tasks import NO_METHOD, Task
 from bagwise.inspection.unwrap import unwrap
 from bagwise.registry import get_estimator
+from bagwise.utils.version import __version__
 
 _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
@@ -113,8 +114,6 @@ def environment() -> dict[str, str]:
     import numba
     import scipy
     import sklearn
-
-    from bagwise import __version__
 
     versions = {"bagwise": __version__, "python": platform.python_version(), "numpy": np.__version__}
     versions |= {"scipy": scipy.__version__, "scikit-learn": sklearn.__version__, "numba": numba.__version__}

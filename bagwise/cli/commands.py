@@ -15,7 +15,6 @@ from typing import Annotated, Any
 
 import typer
 
-from bagwise import __version__
 from bagwise.cli.console import (
     Commands,
     print_facts,
@@ -28,6 +27,7 @@ from bagwise.cli.console import (
 )
 from bagwise.errors import BagwiseError
 from bagwise.utils.progress import progress
+from bagwise.utils.version import __version__
 
 app = typer.Typer(
     cls=Commands,

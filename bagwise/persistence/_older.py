@@ -1,0 +1,35 @@
+"""Models of files that older versions wrote, brought to what their classes keep today."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bagwise.models._shared.scaling import Scaling
+
+# These kept a factor, or mean and spread, where they keep a `Scaling` now.
+_SCALED = {
+    "CodebookSVM",
+    "MILES",
+    "MIMLKNN",
+    "MIMLNN",
+    "MIMLRBF",
+    "MIMLSVM",
+    "MISVM",
+    "SetKernelSVM",
+}
+
+
+def update(part: Any) -> None:
+    """Give an estimator of an older version the attributes of today."""
+    if type(part).__name__ not in _SCALED or "_scale" not in vars(part) or hasattr(part, "_scaling"):
+        return
+    kept, d = vars(part).pop("_scale"), part.n_features_in_
+    shift, factor = np.zeros(d), np.ones(d)
+    if isinstance(kept, tuple):
+        shift, spread = (np.asarray(values, dtype=np.float64) for values in kept)
+        factor = np.divide(1.0, spread, out=np.zeros(d), where=spread > 0)
+    elif kept is not None:
+        factor = np.asarray(kept, dtype=np.float64)
+    part._scaling = Scaling(part.scaling, shift, factor)

@@ -1,0 +1,75 @@
+"""Which classes a model file may bring to life, and under which name it speaks of them.
+
+A file names a class of bagwise by its public place, such as ``bagwise.models.MIMLGP``, and not by the file
+that happens to hold its code, so that moving code never breaks a model file. Files of before that rule name
+the place of their day; their class is found by its own name, which no two classes of the catalogue share.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from bagwise import bags, base, metrics, model_selection, models, preprocessing
+from bagwise.metrics.scorers import _Scorer
+from bagwise.models._shared.scaling import Scaling
+from bagwise.utils.sklearn_compat import trusted_names
+
+# Parts of fitted models that have no public place; this package keeps them under these names.
+STATE = {"Scaling": Scaling, "Scorer": _Scorer}
+_HOUSE = "bagwise."
+
+
+@cache
+def catalogue() -> dict[str, type]:
+    """Classes by the name that files use."""
+    found = {}
+    for module in (models, preprocessing, model_selection):
+        for name in module.__all__:
+            if isinstance(getattr(module, name), type):
+                found[f"{module.__name__}.{name}"] = getattr(module, name)
+    found |= {"bagwise.Bags": bags.Bags, "bagwise.MultiViewBags": bags.MultiViewBags}
+    found |= {"bagwise.base.Traits": base.Traits}
+    return found | {f"bagwise.persistence.{name}": cls for name, cls in STATE.items()}
+
+
+def trusted() -> set[str]:
+    """Names of everything that may come to life, beside what skops trusts by itself."""
+    measures = (getattr(metrics, name) for name in metrics.__all__)
+    functions = {f"{f.__module__}.{f.__name__}" for f in measures if hasattr(f, "__name__")}
+    return {*catalogue(), *trusted_names(), *functions}
+
+
+def renamed(schema: Any) -> bool:
+    """Give every class of bagwise in a description its public name, in place; say whether any had another."""
+    changed = False
+    todo = [schema]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, list):
+            todo += node
+        elif isinstance(node, dict):
+            todo += node.values()
+            new = _public(node.get("__module__"), node.get("__class__"))
+            if new is not None:
+                node["__module__"], node["__class__"] = new
+                changed = True
+    return changed
+
+
+def _public(module: Any, name: Any) -> tuple[str, str] | None:
+    """Public module and name of a class that the file calls otherwise."""
+    if not (isinstance(module, str) and isinstance(name, str)) or not f"{module}.".startswith(_HOUSE):
+        return None
+    if f"{module}.{name}" in catalogue():
+        return None
+    place = _by_name().get(name)
+    return None if place is None else (place.rpartition(".")[0], place.rpartition(".")[2])
+
+
+@cache
+def _by_name() -> dict[str, str]:
+    found = {}
+    for place, cls in catalogue().items():
+        found[cls.__name__] = place
+    return found
