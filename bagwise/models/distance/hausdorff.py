@@ -22,10 +22,13 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from scipy import sparse
 
+from bagwise.bags import runs
 from bagwise.errors import DataError
+from bagwise.kernels.numeric import frozen
+from bagwise.parallel import cores, in_threads
 from bagwise.utils.offsets import checked_offsets
 
 __all__ = ["KINDS", "hausdorff_distances"]
@@ -35,10 +38,11 @@ _MAX, _MIN = KINDS["max"], KINDS["min"]
 _CHUNK = 512  # column instances at a time: two work arrays and some stripes of features stay in the cache
 _CELLS = 1 << 21  # numbers of a sparse matrix that are made dense at a time
 _DENSE_FROM = 0.15  # share of non-zeros from which sparse rows are faster as dense ones
+_WORTH_A_THREAD = 1 << 21  # differences of features below which a second thread costs more than it saves
 
 
-@njit(cache=True)
-def _dense_row(x, YT, start, n, t):
+@njit(cache=True, nogil=True)
+def dense_row(x, YT, start, n, t):
     """Squared distances of one instance to ``n`` columns.
 
     Stripes are cut before the loops: an index that might be negative costs the vector instructions.
@@ -64,7 +68,7 @@ def _dense_row(x, YT, start, n, t):
         k += 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _sparse_row(x, length, data, indices, indptr, start, n, t):
     """Squared distances of one instance, spread out in ``x``, to ``n`` sparse rows.
 
@@ -82,7 +86,7 @@ def _sparse_row(x, length, data, indices, indptr, start, n, t):
         t[j] = total + max(length - common, 0.0)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _combine(kind, nearest, lo, hi, so_far, n_pair):
     """Distance of two bags from what their rows gave and from ``nearest``, squared, of every column."""
     if kind == _MIN:
@@ -100,26 +104,75 @@ def _combine(kind, nearest, lo, hi, so_far, n_pair):
     return (so_far + total) / n_pair
 
 
-@njit(cache=True)
-def _one_bag(bag, symmetric, kind, widest, rows, columns, is_sparse, out):
-    """Distances of one bag to all column bags, or to those after itself."""
-    a = np.int64(bag)  # indices of a parallel loop are unsigned; mixed with signed ones they become floats
-    X, data, indices, indptr, offsets = rows
-    YT, y_data, y_indices, y_indptr, y_offsets = columns
-    n_columns = y_offsets.size - 1
-    t, nearest, so_far = np.empty(widest), np.empty(widest), np.empty(widest)
-    spread = np.zeros(X.shape[1] if is_sparse else 0)
-    size = offsets[a + 1] - offsets[a]
-    b = a + 1 if symmetric else np.int64(0)
-    while b < n_columns:
-        start, last = y_offsets[b], b + 1  # whole bags, as many as fit; there are no empty ones
-        while last < n_columns and y_offsets[last + 1] - start <= _CHUNK:
-            last += 1
-        n = y_offsets[last] - start
-        nearest[:n] = np.inf
-        so_far[: last - b] = 0.0
-        for i in range(offsets[a], offsets[a + 1]):
-            if is_sparse:
+@njit(cache=True, nogil=True)
+def _begin(b, y_offsets, nearest, so_far):
+    """Clear the room for as many whole column bags from ``b`` on as fit; return the one after the last."""
+    last = b + 1  # there are no empty bags
+    while last < y_offsets.size - 1 and y_offsets[last + 1] - y_offsets[b] <= _CHUNK:
+        last += 1
+    for j in range(y_offsets[last] - y_offsets[b]):
+        nearest[j] = np.inf
+    for c in range(last - b):
+        so_far[c] = 0.0
+    return last
+
+
+@njit(cache=True, nogil=True)
+def _take(kind, t, b, last, y_offsets, nearest, so_far):
+    """Add what the squared distances ``t`` of one instance say of the column bags from ``b`` to ``last``."""
+    start = y_offsets[b]
+    for j in range(y_offsets[last] - start):
+        nearest[j] = min(nearest[j], t[j])
+    if kind == _MIN:
+        return
+    for c in range(b, last):
+        best = np.inf
+        for j in range(y_offsets[c] - start, y_offsets[c + 1] - start):
+            best = min(best, t[j])
+        if kind == _MAX:
+            so_far[c - b] = max(so_far[c - b], best)
+        else:
+            so_far[c - b] += math.sqrt(best)
+
+
+@njit(cache=True, nogil=True)
+def _finish(kind, size, b, last, y_offsets, nearest, so_far, row):
+    """Distances of a bag of some size to the column bags from ``b`` to ``last``."""
+    start = y_offsets[b]
+    for c in range(b, last):
+        lo, hi = y_offsets[c] - start, y_offsets[c + 1] - start
+        row[c] = _combine(kind, nearest, lo, hi, so_far[c - b], size + hi - lo)
+
+
+# Distances of the bags from ``first`` to ``last`` to all column bags, or to those after themselves. Rows of
+# ``room`` are squared distances, the nearest so far of every column, and what rows gave for every column bag.
+
+
+@njit(cache=True, nogil=True)
+def _dense_bags(first, last, symmetric, kind, X, offsets, YT, y_offsets, room, out):
+    t, nearest, so_far = room[0], room[1], room[2]
+    for a in range(first, last):
+        b = a + 1 if symmetric else np.int64(0)
+        while b < y_offsets.size - 1:
+            end = _begin(b, y_offsets, nearest, so_far)
+            for i in range(offsets[a], offsets[a + 1]):
+                dense_row(X[i], YT, y_offsets[b], y_offsets[end] - y_offsets[b], t)
+                _take(kind, t, b, end, y_offsets, nearest, so_far)
+            _finish(kind, offsets[a + 1] - offsets[a], b, end, y_offsets, nearest, so_far, out[a])
+            b = end
+
+
+@njit(cache=True, nogil=True)
+def _sparse_bags(first, last, symmetric, kind, rows, offsets, columns, y_offsets, room, spread, out):
+    data, indices, indptr = rows
+    y_data, y_indices, y_indptr = columns
+    t, nearest, so_far = room[0], room[1], room[2]
+    for a in range(first, last):
+        b = a + 1 if symmetric else np.int64(0)
+        while b < y_offsets.size - 1:
+            end = _begin(b, y_offsets, nearest, so_far)
+            start, n = y_offsets[b], y_offsets[end] - y_offsets[b]
+            for i in range(offsets[a], offsets[a + 1]):
                 length = 0.0
                 for p in range(indptr[i], indptr[i + 1]):
                     spread[indices[p]] = data[p]
@@ -127,40 +180,9 @@ def _one_bag(bag, symmetric, kind, widest, rows, columns, is_sparse, out):
                 _sparse_row(spread, length, y_data, y_indices, y_indptr, start, n, t)
                 for p in range(indptr[i], indptr[i + 1]):
                     spread[indices[p]] = 0.0
-            else:
-                _dense_row(X[i], YT, start, n, t)
-            for j in range(n):
-                nearest[j] = min(nearest[j], t[j])
-            if kind == _MIN:
-                continue
-            for c in range(b, last):
-                best = np.inf
-                for j in range(y_offsets[c] - start, y_offsets[c + 1] - start):
-                    best = min(best, t[j])
-                if kind == _MAX:
-                    so_far[c - b] = max(so_far[c - b], best)
-                else:
-                    so_far[c - b] += math.sqrt(best)
-        for c in range(b, last):
-            lo, hi = y_offsets[c] - start, y_offsets[c + 1] - start
-            out[a, c] = _combine(kind, nearest, lo, hi, so_far[c - b], size + hi - lo)
-        b = last
-
-
-@njit(cache=True, parallel=True)
-def _all_bags(symmetric, kind, widest, rows, columns, is_sparse, out):
-    n_rows = out.shape[0]
-    for turn in prange((n_rows + 1) // 2):
-        # two bags a turn, a long row and a short one where half the matrix is done: turns take equally long
-        other = n_rows - 1 - turn
-        _one_bag(turn, symmetric, kind, widest, rows, columns, is_sparse, out)
-        if other != turn:
-            _one_bag(other, symmetric, kind, widest, rows, columns, is_sparse, out)
-    if symmetric:
-        for a in range(n_rows):
-            out[a, a] = 0.0  # every instance is its own nearest
-            for b in range(a):
-                out[a, b] = out[b, a]
+                _take(kind, t, b, end, y_offsets, nearest, so_far)
+            _finish(kind, offsets[a + 1] - offsets[a], b, end, y_offsets, nearest, so_far, out[a])
+            b = end
 
 
 def hausdorff_distances(
@@ -228,39 +250,43 @@ def hausdorff_distances(
 
 
 def _fill(X, offsets, Z, z_offsets, symmetric, kind, is_sparse, out):
-    rows, columns = _arguments(X, offsets, is_sparse), _arguments(Z, z_offsets, is_sparse, transposed=True)
     widest = max(_CHUNK, int(np.diff(z_offsets).max()))
-    _all_bags(symmetric, kind, widest, rows, columns, is_sparse, out)
-
-
-def _arguments(X, offsets, is_sparse, transposed=False):
-    """Return instances as the kernels take them; read-only, since another flag is another compilation."""
-    none = np.empty(0, np.int64)
+    offsets, z_offsets = frozen(offsets), frozen(z_offsets)
     if is_sparse:
-        data = np.ascontiguousarray(X.data, dtype=np.float64)
-        # for the width only: no row of it is ever read
-        wide = np.empty((0, X.shape[1]))
-        arguments = wide, data, X.indices.astype(np.int64), X.indptr.astype(np.int64), offsets
+        rows, columns = _csr(X), _csr(Z)
+        each = max(Z.nnz / max(Z.shape[0], 1), 1.0)
     else:
-        X = np.ascontiguousarray(X.T if transposed else X, dtype=np.float64)
-        arguments = X, np.empty(0), none, none, offsets
-    views = tuple(array.view() for array in arguments)
-    for view in views:
-        view.flags.writeable = False
-    return views
+        rows = frozen(np.asarray(X, dtype=np.float64))
+        columns = frozen(np.asarray(Z, dtype=np.float64).T)
+        each = max(X.shape[1], 1)
+
+    def bags(first, last):
+        room = np.empty((3, widest))
+        if is_sparse:
+            spread = np.zeros(X.shape[1])
+            _sparse_bags(first, last, symmetric, kind, rows, offsets, columns, z_offsets, room, spread, out)
+        else:
+            _dense_bags(first, last, symmetric, kind, rows, offsets, columns, z_offsets, room, out)
+
+    partners = z_offsets[-1] - offsets[1:] if symmetric else np.full(len(out), z_offsets[-1])
+    work = np.concatenate([[0], np.cumsum(np.diff(offsets) * partners)])
+    in_threads(bags, len(out), cores(), work=work, smallest=max(int(_WORTH_A_THREAD // each), 1))
+    if symmetric:
+        np.fill_diagonal(out, 0.0)  # every instance is its own nearest
+        for a in range(1, len(out)):
+            out[a, :a] = out[:a, a]
+
+
+def _csr(X):
+    indices, indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
+    return frozen(np.asarray(X.data, dtype=np.float64)), frozen(indices), frozen(indptr)
 
 
 def _blocks(X, offsets):
     """Runs of bags that hold at most some million numbers as dense rows; dense instances are one run."""
-    n_bags = len(offsets) - 1
     if not sparse.issparse(X):
-        return [(0, n_bags)]
-    limit = max(_CELLS // max(X.shape[1], 1), 1)
-    cuts = [0]
-    while cuts[-1] < n_bags:
-        reach = int(np.searchsorted(offsets, offsets[cuts[-1]] + limit, side="right")) - 1
-        cuts.append(max(cuts[-1] + 1, reach))
-    return list(zip(cuts[:-1], cuts[1:]))
+        return [(0, len(offsets) - 1)]
+    return list(runs(offsets, max(_CELLS // max(X.shape[1], 1), 1)))
 
 
 def _dense_part(X, offsets, a, b):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from bagwise.base import Traits
-from bagwise.models.distance.base import DistanceClassifier, check_count, check_distance
+from bagwise.base.parameters import Whole
+from bagwise.models.distance.base import DISTANCE, SCALING, DistanceClassifier
 
 _SLACK = 1e-5  # relative; a distance this close to the limit counts as equal to it
 
@@ -74,6 +75,13 @@ class MIMLKNN(DistanceClassifier):
 
     traits = Traits(instances="singleton")
 
+    _parameters = {
+        "n_references": Whole(1),
+        "n_citers": Whole(1),
+        "distance": DISTANCE,
+        "scaling": SCALING,
+    }
+
     def __init__(self, n_references=10, n_citers=10, *, distance="average", scaling="minmax"):
         self.n_references = n_references
         self.n_citers = n_citers
@@ -82,12 +90,6 @@ class MIMLKNN(DistanceClassifier):
 
     def _kind(self):
         return self.distance
-
-    def _check_parameters(self):
-        super()._check_parameters()
-        check_count("n_references", self.n_references)
-        check_count("n_citers", self.n_citers)
-        check_distance(self.distance)
 
     def _learn(self, D, Y):
         self.labels_ = Y.copy()

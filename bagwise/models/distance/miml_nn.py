@@ -7,7 +7,8 @@ from scipy import linalg
 from sklearn.utils import check_random_state
 
 from bagwise.base import Traits
-from bagwise.models.distance.base import DistanceClassifier, check_positive, check_ratio
+from bagwise.base.parameters import Number, Seed
+from bagwise.models.distance.base import RATIO, SCALING, DistanceClassifier
 from bagwise.models.distance.medoids import k_medoids, n_medoids
 
 
@@ -71,6 +72,8 @@ class MIMLNN(DistanceClassifier):
 
     traits = Traits(instances="singleton")
 
+    _parameters = {"ratio": RATIO, "alpha": Number(0), "scaling": SCALING, "random_state": Seed()}
+
     def __init__(self, ratio=0.4, *, alpha=1.0, scaling="minmax", random_state=None):
         self.ratio = ratio
         self.alpha = alpha
@@ -80,11 +83,6 @@ class MIMLNN(DistanceClassifier):
     @classmethod
     def _test_params(cls):
         return {"random_state": 0}
-
-    def _check_parameters(self):
-        super()._check_parameters()
-        check_ratio(self.ratio)
-        check_positive("alpha", self.alpha, zero=True)
 
     def _learn(self, D, Y):
         rng = check_random_state(self.random_state)

@@ -6,7 +6,8 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from bagwise.base import Traits
-from bagwise.models.distance.base import DistanceClassifier, check_positive, check_ratio
+from bagwise.base.parameters import Number, Seed
+from bagwise.models.distance.base import RATIO, SCALING, DistanceClassifier
 from bagwise.models.distance.medoids import k_medoids, n_medoids
 
 
@@ -78,6 +79,13 @@ class MIMLRBF(DistanceClassifier):
 
     traits = Traits(instances="singleton")
 
+    _parameters = {
+        "ratio": RATIO,
+        "width_scale": Number(above=0),
+        "scaling": SCALING,
+        "random_state": Seed(),
+    }
+
     def __init__(self, ratio=0.1, *, width_scale=0.6, scaling="minmax", random_state=None):
         self.ratio = ratio
         self.width_scale = width_scale
@@ -90,11 +98,6 @@ class MIMLRBF(DistanceClassifier):
 
     def _kind(self):
         return "average"
-
-    def _check_parameters(self):
-        super()._check_parameters()
-        check_ratio(self.ratio)
-        check_positive("width_scale", self.width_scale)
 
     def _learn(self, D, Y):
         seed = check_random_state(self.random_state).randint(2**31 - 1)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.metrics.pairwise import linear_kernel, rbf_kernel
-from sklearn.svm import SVC
 from sklearn.utils import check_random_state
 
 from bagwise.base import Traits
+from bagwise.base.parameters import JOBS, Choice, Seed
 from bagwise.models._shared.each_label import each_label
-from bagwise.models.distance.base import DistanceClassifier, check_choice, check_positive, check_ratio
+from bagwise.models._shared.svm import MACHINE, gram, precomputed_machine, resolve_gamma, weights_of
+from bagwise.models.distance.base import RATIO, SCALING, DistanceClassifier
 from bagwise.models.distance.medoids import k_medoids, n_medoids
-
-_KERNELS = ("rbf", "linear")
-_RULES = ("t-criterion", "zero")
 
 
 class MIMLSVM(DistanceClassifier):
@@ -97,6 +94,14 @@ class MIMLSVM(DistanceClassifier):
 
     traits = Traits(instances="singleton")
     _zero_counts = False
+    _parameters = {
+        "ratio": RATIO,
+        **MACHINE,
+        "threshold_rule": Choice("t-criterion", "zero"),
+        "scaling": SCALING,
+        "n_jobs": JOBS,
+        "random_state": Seed(),
+    }
 
     def __init__(
         self,
@@ -121,46 +126,23 @@ class MIMLSVM(DistanceClassifier):
 
     @classmethod
     def _test_params(cls):
-        # under the T-criterion a bag without a positive score gets a label all the same
-        return {"threshold_rule": "zero", "random_state": 0}
-
-    def _check_parameters(self):
-        super()._check_parameters()
-        check_ratio(self.ratio)
-        check_choice("kernel", self.kernel, _KERNELS)
-        check_choice("threshold_rule", self.threshold_rule, _RULES)
-        check_positive("C", self.C)
-        if self.gamma != "scale":
-            check_positive("gamma", self.gamma)
+        return {"random_state": 0}
 
     def _learn(self, D, Y):
         rng = check_random_state(self.random_state)
         self.medoids_, self.n_iter_ = k_medoids(D, n_medoids(self.ratio, len(D)), rng)
         phi = D[:, self.medoids_]
-        if self.gamma == "scale":
-            variance = phi.var()
-            self.gamma_ = 1.0 / (phi.shape[1] * variance) if variance > 0 else 1.0
-        else:
-            self.gamma_ = float(self.gamma)
-        weights = np.zeros(Y.shape)
-        self.intercept_ = np.zeros(Y.shape[1])
-        for label, machine in enumerate(each_label(_machine, Y, self.n_jobs, self._gram(phi, phi), self.C)):
-            if machine is not None:
-                support, dual, self.intercept_[label] = machine
-                weights[support, label] = dual
-        self.support_ = np.flatnonzero(weights.any(axis=1))
-        self.support_features_, self.dual_coef_ = phi[self.support_], weights[self.support_]
+        self.gamma_ = resolve_gamma(self.gamma, phi)
+        K = gram(self.kernel, self.gamma_, phi, phi)
+        machines = each_label(precomputed_machine, Y, self.n_jobs, K, self.C)
+        self.support_, self.dual_coef_, self.intercept_ = weights_of(machines, len(K))
+        self.support_features_ = phi[self.support_]
         return self.medoids_
-
-    def _gram(self, phi, other):
-        return (
-            rbf_kernel(phi, other, gamma=self.gamma_) if self.kernel == "rbf" else linear_kernel(phi, other)
-        )
 
     def _score(self, D):
         if len(self.support_) == 0:  # every label is constant
             return np.zeros((len(D), len(self.intercept_)))
-        return self._gram(D, self.support_features_) @ self.dual_coef_ + self.intercept_
+        return gram(self.kernel, self.gamma_, D, self.support_features_) @ self.dual_coef_ + self.intercept_
 
     def _predict(self, bags, scores):
         chosen = scores > 0
@@ -168,9 +150,3 @@ class MIMLSVM(DistanceClassifier):
             none = np.flatnonzero(~chosen.any(axis=1))
             chosen[none, scores[none].argmax(axis=1)] = True
         return chosen
-
-
-def _machine(y, K, C):
-    """Support vectors, their weights and the intercept of one label."""
-    svm = SVC(kernel="precomputed", C=C).fit(K, y)
-    return svm.support_, svm.dual_coef_[0], svm.intercept_[0]

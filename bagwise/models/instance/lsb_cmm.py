@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
-
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import Traits
+from bagwise.base.parameters import Choice, Flag, Number, Whole
 from bagwise.models._shared.instance_softmax import (
     NEVER,
     InstanceSoftmaxClassifier,
@@ -100,6 +99,15 @@ class LSBCMM(InstanceSoftmaxClassifier):
 
     traits = Traits(instances="model", probabilities=True, label_equivariant=False)
 
+    _parameters = {
+        "sigma2": Number(above=0),
+        "alpha": Number(above=0),
+        "n_components": (Choice("auto"), Whole(1)),
+        "max_iter": Whole(1),
+        "tol": Number(0),
+        "standardize": Flag(),
+    }
+
     def __init__(
         self, sigma2=10.0, *, alpha=0.05, n_components="auto", max_iter=100, tol=1e-4, standardize=True
     ):
@@ -115,7 +123,6 @@ class LSBCMM(InstanceSoftmaxClassifier):
         return {"max_iter": 30}
 
     def _fit(self, bags, Y):
-        self._check_parameters()
         empty = ~Y.any(axis=1)
         self.has_background_ = bool(empty.any())
         candidates = np.column_stack([Y, empty]) if self.has_background_ else Y
@@ -130,17 +137,6 @@ class LSBCMM(InstanceSoftmaxClassifier):
         self.label_counts_ = np.zeros((K, candidates.shape[1]))
         self.label_counts_[:, seen] = counts
         self.objective_, self.n_iter_ = np.array(history), len(history)
-
-    def _check_parameters(self):
-        for name in ("sigma2", "alpha"):
-            value = getattr(self, name)
-            if not isinstance(value, Real) or not float(value) > 0:
-                raise ValueError(f"{name} must be a number above 0, got {value!r}")
-        K = self.n_components
-        if K != "auto" and (not isinstance(K, Integral) or K < 1):
-            raise ValueError(f"n_components must be 'auto' or an integer of at least 1, got {K!r}")
-        if self.max_iter < 1:
-            raise ValueError(f"max_iter must be at least 1, got {self.max_iter}")
 
     @property
     def _n_labels(self):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from bagwise.kernels.numeric import frozen
+
 __all__ = ["rank_hinge"]
 
 # Up to this many pairs per label a plain double loop beats sorting; beyond it sorting keeps the cost of a
@@ -12,7 +14,7 @@ __all__ = ["rank_hinge"]
 _PAIRS_PER_LABEL = 20
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _all_pairs(a, b, width, da, db):
     """Loss of all pairs (p, q) at excess u = a[p] + b[q]; adds slopes to ``da`` and ``db``."""
     loss = 0.0
@@ -27,7 +29,7 @@ def _all_pairs(a, b, width, da, db):
     return loss
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _prefix(b):
     """Order of ``b`` from above, and running sums of b and b^2 in that order."""
     order = np.argsort(-b)
@@ -40,7 +42,7 @@ def _prefix(b):
     return order, s1, s2
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _sorted_side(a, order_a, b, order_b, s1, s2, width, da):
     """Loss and slopes of every a[p] against all b: both ends of the active range only move forward."""
     loss = 0.0
@@ -61,7 +63,7 @@ def _sorted_side(a, order_a, b, order_b, s1, s2, width, da):
     return loss
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _sorted_pairs(a, b, width, da, db):
     # shifting both by the mean of b leaves u as it is and keeps the squares small
     shift = b.mean()
@@ -73,38 +75,61 @@ def _sorted_pairs(a, b, width, da, db):
     return loss
 
 
-@njit(cache=True)
-def _rank_hinge(G, Y, width, most, losses, slopes):
-    L = G.shape[1]
-    a, da = np.empty(L), np.empty(L)
-    b, db = np.empty(L), np.empty(L)
-    for i in range(G.shape[0]):
-        n_a = n_b = 0
-        for j in range(L):
-            if Y[i, j] > 0:
-                a[n_a] = 1.0 - G[i, j]
-                n_a += 1
-            else:
-                b[n_b] = G[i, j]
-                n_b += 1
-        if n_a == 0 or n_b == 0:  # no pairs
-            continue
-        da[:n_a] = 0.0
-        db[:n_b] = 0.0
-        if n_a * n_b <= most * L:
-            loss = _all_pairs(a[:n_a], b[:n_b], width, da[:n_a], db[:n_b])
+@njit(cache=True, nogil=True)
+def _split(g, y, a, b, da, db):
+    """Fill in excesses of relevant and other labels and zeros for slopes; return how many are relevant."""
+    n_a, n_b = 0, 0
+    for j in range(g.size):
+        if y[j] > 0:
+            a[n_a] = 1.0 - g[j]
+            da[n_a] = 0.0
+            n_a += 1
         else:
-            loss = _sorted_pairs(a[:n_a], b[:n_b], width, da[:n_a], db[:n_b])
-        scale = 1.0 / (n_a * n_b)
-        losses[i] = scale * loss
-        n_a = n_b = 0
-        for j in range(L):
-            if Y[i, j] > 0:
-                slopes[i, j] = -scale * da[n_a]
-                n_a += 1
-            else:
-                slopes[i, j] = scale * db[n_b]
-                n_b += 1
+            b[n_b] = g[j]
+            db[n_b] = 0.0
+            n_b += 1
+    return n_a
+
+
+@njit(cache=True, nogil=True)
+def _join(y, da, db, scale, slopes):
+    """Slopes in the order of the labels."""
+    n_a, n_b = 0, 0
+    for j in range(y.size):
+        if y[j] > 0:
+            slopes[j] = -scale * da[n_a]
+            n_a += 1
+        else:
+            slopes[j] = scale * db[n_b]
+            n_b += 1
+
+
+# Two doors, so that data with few labels need not wait for the compilation of sorting. ``room`` has four rows
+# of as many numbers as there are labels.
+
+
+@njit(cache=True, nogil=True)
+def _hinge_by_pairs(which, G, Y, width, room, losses, slopes):
+    L = G.shape[1]
+    a, da, b, db = room[0], room[1], room[2], room[3]
+    for k in range(which.size):
+        i = which[k]
+        n = _split(G[i], Y[i], a, b, da, db)
+        scale = 1.0 / (n * (L - n))
+        losses[i] = scale * _all_pairs(a[:n], b[: L - n], width, da, db)
+        _join(Y[i], da, db, scale, slopes[i])
+
+
+@njit(cache=True, nogil=True)
+def _hinge_by_sorting(which, G, Y, width, room, losses, slopes):
+    L = G.shape[1]
+    a, da, b, db = room[0], room[1], room[2], room[3]
+    for k in range(which.size):
+        i = which[k]
+        n = _split(G[i], Y[i], a, b, da, db)
+        scale = 1.0 / (n * (L - n))
+        losses[i] = scale * _sorted_pairs(a[:n], b[: L - n], width, da, db)
+        _join(Y[i], da, db, scale, slopes[i])
 
 
 def rank_hinge(G, Y, smoothing=0.0, *, pairs_per_label=_PAIRS_PER_LABEL):
@@ -136,9 +161,15 @@ def rank_hinge(G, Y, smoothing=0.0, *, pairs_per_label=_PAIRS_PER_LABEL):
     >>> losses, slopes
     (array([0.25]), array([[-0.5,  0.5,  0. ]]))
     """
-    G = np.ascontiguousarray(G, dtype=np.float64)
+    G, Y = frozen(np.asarray(G, dtype=np.float64)), frozen(np.asarray(Y, dtype=np.int8))
     losses, slopes = np.zeros(len(G)), np.zeros(G.shape)
-    _rank_hinge(
-        G, np.ascontiguousarray(Y, dtype=np.int8), float(smoothing), float(pairs_per_label), losses, slopes
-    )
+    room = np.empty((4, G.shape[1]))
+    n_relevant = np.count_nonzero(Y, axis=1)
+    n_pairs = n_relevant * (G.shape[1] - n_relevant)
+    by_sorting = n_pairs > pairs_per_label * G.shape[1]
+    few, many = np.flatnonzero((n_pairs > 0) & ~by_sorting), np.flatnonzero((n_pairs > 0) & by_sorting)
+    if few.size:
+        _hinge_by_pairs(few, G, Y, float(smoothing), room, losses, slopes)
+    if many.size:
+        _hinge_by_sorting(many, G, Y, float(smoothing), room, losses, slopes)
     return losses, slopes

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from numbers import Real
-
 import numpy as np
 
 from bagwise.base import NO_LABEL, MIMLClassifier, Traits
+from bagwise.base.parameters import Choice, Flag, Number, Whole
 from bagwise.kernels.segment import segment_max
 from bagwise.models._shared.instance_softmax import (
     product_size,
@@ -103,6 +102,19 @@ class RankLossSIM(MIMLClassifier):
 
     traits = Traits(instances="model")
 
+    _parameters = {
+        "alpha": Number(above=0),
+        "support": Choice("softmax", "max"),
+        "solver": Choice(*_SOLVERS),
+        "n_phases": Whole(1),
+        "max_iter": Whole(1),
+        "tol": Number(0),
+        "smoothing": Number(above=0),
+        "standardize": Flag(),
+        "threshold": (Choice("auto"), Number()),
+        "set_rule": Choice("threshold", "union"),
+    }
+
     def __init__(
         self,
         alpha=1e-3,
@@ -133,7 +145,6 @@ class RankLossSIM(MIMLClassifier):
         return {"alpha": 0.01, "n_phases": 5}
 
     def _fit(self, bags, Y):
-        self._check_parameters()
         scaling = learn_scaling(bags.X, "standard" if self.standardize else "none")
         X = apply_scaling(bags.X, scaling, bags.dtype)
         problem = RankLossProblem(X, bags.offsets, Y, self.alpha, self.support)
@@ -149,25 +160,6 @@ class RankLossSIM(MIMLClassifier):
             self.threshold_ = float(best_offset(self._scores(bags), Y))
         else:
             self.threshold_ = float(self.threshold)
-
-    def _check_parameters(self):
-        choices = {
-            "support": ("softmax", "max"),
-            "solver": tuple(_SOLVERS),
-            "set_rule": ("threshold", "union"),
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} must be one of {allowed}, got {getattr(self, name)!r}")
-        for name in ("alpha", "smoothing"):
-            value = getattr(self, name)
-            if not isinstance(value, Real) or not float(value) > 0:
-                raise ValueError(f"{name} must be a number above 0, got {value!r}")
-        for name in ("n_phases", "max_iter"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.threshold != "auto" and not isinstance(self.threshold, Real):
-            raise ValueError(f"threshold must be 'auto' or a number, got {self.threshold!r}")
 
     def _instance_scores(self, bags):
         return np.asarray(bags.X @ self.coef_.T) + (self.intercept_ - self.threshold_)

@@ -12,18 +12,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import Traits
+from bagwise.base.parameters import JOBS, Seed, Whole
 from bagwise.models._shared.each_label import each_label
-from bagwise.models.distance.base import check_count
-from bagwise.models.svm.base import (
-    CELLS,
-    ScaledClassifier,
-    blocks,
-    check_machine,
-    gram,
-    precomputed_machine,
-    resolve_gamma,
-    weights_of,
-)
+from bagwise.models._shared.svm import MACHINE, gram, precomputed_machine, resolve_gamma, weights_of
+from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, blocks
 
 
 class CodebookSVM(ScaledClassifier):
@@ -99,6 +91,16 @@ class CodebookSVM(ScaledClassifier):
 
     traits = Traits(instances="singleton")
 
+    _parameters = {
+        "n_words": Whole(1),
+        **MACHINE,
+        "scaling": SCALING,
+        "n_init": Whole(1),
+        "max_iter": Whole(1),
+        "n_jobs": JOBS,
+        "random_state": Seed(),
+    }
+
     def __init__(
         self,
         n_words=100,
@@ -125,11 +127,6 @@ class CodebookSVM(ScaledClassifier):
     @classmethod
     def _test_params(cls):
         return {"n_words": 15, "random_state": 0}
-
-    def _check_parameters(self):
-        for name in ("n_words", "n_init", "max_iter"):
-            check_count(name, getattr(self, name))
-        check_machine(self.kernel, self.gamma, self.C)
 
     def _learn(self, X, offsets, Y):
         k_means = KMeans(

@@ -10,21 +10,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
 from bagwise.base import Traits
+from bagwise.base.parameters import JOBS, Choice, Number, Whole
 from bagwise.kernels.segment import segment_argmax, segment_max, segment_mean
 from bagwise.models._shared.each_label import each_label
-from bagwise.models.distance.base import check_choice, check_count, check_positive
-from bagwise.models.svm.base import (
-    CELLS,
-    ScaledClassifier,
-    bag_matrix,
-    check_machine,
-    gram,
-    resolve_gamma,
-    weights_of,
-)
+from bagwise.models._shared.svm import MACHINE, gram, resolve_gamma, weights_of
+from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, bag_matrix
 from bagwise.parallel import small_products
-
-_MARGINS = ("bag", "instance")
 
 
 class MISVM(ScaledClassifier):
@@ -119,6 +110,15 @@ class MISVM(ScaledClassifier):
 
     traits = Traits(instances="model")
 
+    _parameters = {
+        "margin": Choice("bag", "instance"),
+        **MACHINE,
+        "positive_weight": (Choice("balanced"), Number(above=0)),
+        "scaling": SCALING,
+        "max_iter": Whole(1),
+        "n_jobs": JOBS,
+    }
+
     def __init__(
         self,
         margin="bag",
@@ -139,13 +139,6 @@ class MISVM(ScaledClassifier):
         self.scaling = scaling
         self.max_iter = max_iter
         self.n_jobs = n_jobs
-
-    def _check_parameters(self):
-        check_choice("margin", self.margin, _MARGINS)
-        check_machine(self.kernel, self.gamma, self.C)
-        check_count("max_iter", self.max_iter)
-        if self.positive_weight != "balanced":
-            check_positive("positive_weight", self.positive_weight)
 
     def _learn(self, X, offsets, Y):
         self.gamma_ = resolve_gamma(self.gamma, X)

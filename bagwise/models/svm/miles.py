@@ -10,13 +10,15 @@ from scipy.optimize import linprog
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import euclidean_distances
 
-from bagwise.bags import runs
 from bagwise.base import Traits
+from bagwise.base.parameters import JOBS, Number
 from bagwise.kernels.segment import segment_max, segment_sum
 from bagwise.models._shared.each_label import each_label
-from bagwise.models.distance.base import check_positive
-from bagwise.models.svm.base import CELLS, ScaledClassifier, resolve_gamma
+from bagwise.models._shared.svm import MACHINE, resolve_gamma
+from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, row_blocks
 from bagwise.parallel import small_products
+from bagwise.utils.memory import check_memory
+from bagwise.utils.progress import progress
 
 _KEPT = 1e-9  # smaller weights are noise of the solver
 _SLACK = 1e-7  # by how much a similarity may be worth more than it costs: the solver's own tolerance
@@ -24,6 +26,7 @@ _AT_A_TIME = 20  # similarities that join the linear programme in a round,
 _LOOKED_AT = 400  # from among these many of the most promising,
 _ALIKE = 0.9  # none correlated to another by more than this
 _OPTIONS = {"presolve": False}  # dense and small: looking for what to leave out costs more than it saves
+_WORTH_A_BAR = 1 << 31  # pairs of instances from which a terminal shows how far it is
 _TIED = 1.0 - 1e-12  # instances this close to the most similar one share what it brings
 
 
@@ -106,6 +109,14 @@ class MILES(ScaledClassifier):
 
     traits = Traits(instances="model")
 
+    _parameters = {
+        "gamma": MACHINE["gamma"],
+        "penalty": Number(above=0),
+        "positive_cost": Number(above=0, below=1),
+        "scaling": SCALING,
+        "n_jobs": JOBS,
+    }
+
     def __init__(self, gamma="scale", *, penalty=0.5, positive_cost=0.5, scaling="standard", n_jobs=None):
         self.gamma = gamma
         self.penalty = penalty
@@ -116,13 +127,6 @@ class MILES(ScaledClassifier):
     @classmethod
     def _test_params(cls):
         return {"penalty": 0.1}  # for sets of some dozen bags
-
-    def _check_parameters(self):
-        if self.gamma != "scale":
-            check_positive("gamma", self.gamma)
-        check_positive("penalty", self.penalty)
-        if isinstance(self.positive_cost, str) or not 0 < self.positive_cost < 1:
-            raise ValueError(f"positive_cost must be above 0 and below 1, got {self.positive_cost!r}")
 
     def _learn(self, X, offsets, Y):
         self.gamma_ = resolve_gamma(self.gamma, X)
@@ -176,13 +180,22 @@ def bag_similarities(X, offsets, prototypes, gamma):
     >>> bag_similarities(X, np.array([0, 2, 3]), np.array([[1.0]]), 1.0).round(3).tolist()
     [[1.0], [0.018]]
     """
-    out = np.empty((len(offsets) - 1, prototypes.shape[0]))
-    with small_products(X.shape[0] * prototypes.shape[0] * X.shape[1]):
-        for a, b in runs(offsets, max(1, CELLS // prototypes.shape[0])):
-            D = euclidean_distances(X[offsets[a] : offsets[b]], prototypes, squared=True)
+    n_bags, n = len(offsets) - 1, prototypes.shape[0]
+    what = f"the similarity of {n_bags:,} bags to {n:,} instances"
+    check_memory(8.0 * n_bags * n, what, "take a sample of the bags, or another method such as SetKernelSVM")
+    out = np.full((n_bags, n), -np.inf)
+    enabled = X.shape[0] * n > _WORTH_A_BAR
+    with (
+        small_products(X.shape[0] * n * X.shape[1]),
+        progress("similarities to instances", total=X.shape[0], enabled=enabled) as advance,
+    ):
+        for a, b, rows in row_blocks(offsets, max(1, CELLS // n)):
+            D = euclidean_distances(X[rows], prototypes, squared=True)
             D *= -gamma
-            out[a:b] = np.exp(segment_max(D, offsets[a : b + 1] - offsets[a]))
-    return out
+            top = segment_max(D, np.clip(offsets[a : b + 1], rows.start, rows.stop) - rows.start)
+            np.maximum(out[a:b], top, out=out[a:b])  # a large bag comes in parts
+            advance(rows.stop - rows.start)
+    return np.exp(out, out=out)
 
 
 def select_prototypes(y, S, penalty, positive_cost):

@@ -7,7 +7,7 @@ instances is never stored: blocks of some rows are computed, summed and forgotte
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,21 @@ from numba import njit
 from scipy import sparse
 from sklearn.metrics.pairwise import euclidean_distances
 
+from bagwise.bags import runs
+from bagwise.kernels.numeric import frozen
 from bagwise.kernels.segment import segment_sum
+from bagwise.models.distance.hausdorff import dense_row
+from bagwise.models.svm.base import row_blocks
+from bagwise.parallel import cores, in_threads
+from bagwise.utils.memory import check_memory
+from bagwise.utils.progress import progress
 
 __all__ = ["graph_weights", "own_kernels", "set_kernel", "weighted_sums"]
 
 _CELLS = 1 << 19  # pairs of instances at a time: four megabytes stay in a cache
-_MEAN = -1.0
+_WORTH_A_THREAD = 1 << 17  # pairs of instances below which a second thread costs more than it saves
+_WORTH_A_BAR = 1 << 31  # pairs of instances from which a terminal shows how far it is
+_CLOSE = 1e-9
 
 
 def weighted_sums(X: Any, offsets: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -84,51 +93,88 @@ def set_kernel(
         Z, z_offsets, z_weights = X, offsets, weights
     if gamma is None:
         return weighted_sums(X, offsets, weights) @ weighted_sums(Z, z_offsets, z_weights).T
-    out = np.empty((len(offsets) - 1, len(z_offsets) - 1))
-    a = 0
-    while a < len(out):
-        first = a if symmetric else 0  # bags before this one are mirrored
-        columns = slice(z_offsets[first], None)
-        limit = offsets[a] + _CELLS // max(Z.shape[0] - int(z_offsets[first]), 1)
-        b = max(int(np.searchsorted(offsets, limit, side="right")) - 1, a + 1)
-        rows = slice(offsets[a], offsets[b])
-        K = euclidean_distances(X[rows], Z[columns], squared=True)
-        K *= -gamma
-        np.exp(K, out=K)
-        K *= weights[rows, None]
-        sums = segment_sum(K, offsets[a : b + 1] - offsets[a]).T * z_weights[columns, None]
-        out[a:b, first:] = segment_sum(sums, z_offsets[first:] - z_offsets[first]).T
-        if symmetric:
-            out[b:, a:b] = out[a:b, b:].T
-        a = b
+    n, m = len(offsets) - 1, len(z_offsets) - 1
+    check_memory(8.0 * n * m, f"the kernel of {n:,} and {m:,} bags", "take a sample of the bags")
+    out = np.zeros((n, m))
+    squares = _squares(Z)
+    enabled = X.shape[0] * Z.shape[0] > _WORTH_A_BAR
+    with progress("kernel between bags", total=X.shape[0], enabled=enabled) as advance:
+        for a, b, rows in row_blocks(offsets, max(_CELLS // max(Z.shape[0], 1), 1)):
+            first = a if symmetric else 0  # bags before this one are mirrored
+            columns = slice(int(z_offsets[first]), None)
+            K = euclidean_distances(
+                X[rows], Z[columns], squared=True, Y_norm_squared=squares[columns].reshape(1, -1)
+            )
+            K *= -gamma
+            np.exp(K, out=K)
+            K *= weights[rows, None]
+            cuts = np.clip(offsets[a : b + 1], rows.start, rows.stop) - rows.start
+            sums = segment_sum(K, cuts).T * z_weights[columns, None]
+            out[a:b, first:] += segment_sum(sums, z_offsets[first:] - z_offsets[first]).T
+            if symmetric:
+                out[b:, a:b] = out[a:b, b:].T
+            advance(rows.stop - rows.start)
     if symmetric:
         return (out + out.T) / 2.0  # blocks around the diagonal are symmetric up to rounding
     return out
 
 
-@njit(cache=True)
-def _graph_weights(X, offsets, gamma, gaussian, threshold, out):
-    for bag in range(offsets.size - 1):
-        start, n = offsets[bag], offsets[bag + 1] - offsets[bag]
-        D = np.zeros((n, n))
+def _squares(Z: Any) -> np.ndarray:
+    """Squared length of every row."""
+    if sparse.issparse(Z):
+        return np.asarray(Z.multiply(Z).sum(axis=1), dtype=np.float64).ravel()
+    return np.einsum("ij,ij->i", Z, Z)
+
+
+# Each instance beside the others of its bag, whose squared distances are made in ``t`` and forgotten: a bag
+# of a hundred thousand instances needs room for as many numbers. ``owners`` is the bag of every row.
+
+
+@njit(cache=True, nogil=True)
+def _distance_sums(first, last, X, XT, offsets, owners, gamma, gaussian, t, out):
+    """Sum of the distances of every instance to those before it."""
+    for i in range(first, last):
+        lo = offsets[owners[i]]
+        dense_row(X[i], XT, lo, i - lo, t)
         total = 0.0
-        for i in range(n):
-            for j in range(i):
-                square = 0.0
-                for k in range(X.shape[1]):
-                    difference = X[start + i, k] - X[start + j, k]
-                    square += difference * difference
-                D[i, j] = -math.expm1(-gamma * square) if gaussian else square
-                D[j, i] = D[i, j]
-                total += D[i, j]
-        limit = threshold
-        if threshold == _MEAN and n > 1:
-            limit = total / (n * (n - 1) / 2)
-        for i in range(n):
-            near = 1  # itself, also where all distances are 0 and none is below their mean
-            for j in range(n):
-                near += i != j and D[i, j] < limit
-            out[start + i] = 1.0 / near
+        for j in range(i - lo):
+            total += -math.expm1(-gamma * t[j]) if gaussian else t[j]
+        out[i] = total
+
+
+@njit(cache=True, nogil=True)
+def _near(first, last, X, XT, offsets, owners, limits, gamma, gaussian, t, out):
+    """Number of instances that are nearer than the limit of their bag, itself counted.
+
+    The limit is turned into one of squares; only where a square is as good as equal to it the distance
+    itself decides.
+    """
+    for i in range(first, last):
+        lo, hi = offsets[owners[i]], offsets[owners[i] + 1]
+        limit = limits[owners[i]]
+        square = limit
+        if gaussian:
+            square = -math.log1p(-limit) / gamma if limit < 1.0 else np.inf
+        dense_row(X[i], XT, lo, hi - lo, t)
+        near = 1  # itself, also where all distances are 0 and none is below their mean
+        for j in range(hi - lo):
+            closer = t[j] < square
+            if gaussian and abs(t[j] - square) <= _CLOSE * square:
+                closer = -math.expm1(-gamma * t[j]) < limit
+            near += closer and lo + j != i
+        out[i] = near
+
+
+@njit(cache=True, nogil=True)
+def _kernel_sums(first, last, X, XT, offsets, owners, weights, gamma, t, out):
+    """Weighted kernels of every instance with itself and, twice, with those before it."""
+    for i in range(first, last):
+        lo = offsets[owners[i]]
+        dense_row(X[i], XT, lo, i - lo, t)
+        total = 0.0
+        for j in range(i - lo):
+            total += weights[lo + j] * math.exp(-gamma * t[j])
+        out[i] = weights[i] * (weights[i] + 2.0 * total)
 
 
 def graph_weights(
@@ -159,26 +205,16 @@ def graph_weights(
     >>> graph_weights(X, offsets, gamma=1.0, gaussian=True, threshold=None)
     array([0.5, 0.5, 1. , 1. ])
     """
-    out = np.empty(X.shape[0])
-    limit = _MEAN if threshold is None else float(threshold)
+    near = np.empty(X.shape[0])
     for part, local, rows, _ in _dense_parts(X, offsets):
-        _graph_weights(part, local, float(gamma), gaussian, limit, out[rows])
-    return out
-
-
-@njit(cache=True)
-def _own_kernels(X, offsets, weights, gamma, out):
-    for bag in range(offsets.size - 1):
-        total = 0.0
-        for i in range(offsets[bag], offsets[bag + 1]):
-            total += weights[i] * weights[i]
-            for j in range(offsets[bag], i):
-                square = 0.0
-                for k in range(X.shape[1]):
-                    difference = X[i, k] - X[j, k]
-                    square += difference * difference
-                total += 2.0 * weights[i] * weights[j] * math.exp(-gamma * square)
-        out[bag] = total
+        if threshold is None:
+            sums = _over_rows(_distance_sums, part, local, float(gamma), gaussian)
+            sizes = np.diff(local)
+            limits = segment_sum(sums, local) / np.maximum(sizes * (sizes - 1) / 2, 1.0)
+        else:
+            limits = np.full(len(local) - 1, float(threshold))
+        near[rows] = _over_rows(_near, part, local, limits, float(gamma), gaussian)
+    return 1.0 / near
 
 
 def own_kernels(X: Any, offsets: np.ndarray, weights: np.ndarray, *, gamma: float | None) -> np.ndarray:
@@ -194,21 +230,38 @@ def own_kernels(X: Any, offsets: np.ndarray, weights: np.ndarray, *, gamma: floa
         return np.square(weighted_sums(X, offsets, weights)).sum(axis=1)
     out = np.empty(len(offsets) - 1)
     for part, local, rows, bags in _dense_parts(X, offsets):
-        _own_kernels(part, local, weights[rows], float(gamma), out[bags])
+        sums = _over_rows(_kernel_sums, part, local, frozen(weights[rows]), float(gamma))
+        out[bags] = segment_sum(sums, local)
+    return out
+
+
+def _over_rows(kernel: Callable[..., None], X: np.ndarray, offsets: np.ndarray, *settings: Any) -> np.ndarray:
+    """One number for every instance, by a loop over the others of its bag."""
+    sizes = np.diff(offsets)
+    owners, out = frozen(np.repeat(np.arange(len(sizes)), sizes)), np.empty(X.shape[0])
+    rows, columns, bounds = frozen(X), frozen(X.T), frozen(offsets)
+
+    def some(first: int, last: int) -> None:
+        room = np.empty(int(sizes.max(initial=0)))
+        kernel(first, last, rows, columns, bounds, owners, *settings, room, out)
+
+    work = np.concatenate([[0], np.cumsum(sizes[owners])])
+    in_threads(some, len(out), cores(), work=work, smallest=_WORTH_A_THREAD)
     return out
 
 
 def _dense_parts(X: Any, offsets: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, slice, slice]]:
     """Runs of bags with dense instances: all bags, or some at a time where instances are sparse."""
-    a, n_bags = 0, len(offsets) - 1
-    while a < n_bags:
-        b = n_bags
-        if sparse.issparse(X):
-            reach = offsets[a] + _CELLS // X.shape[1]
-            b = max(int(np.searchsorted(offsets, reach, side="right")) - 1, a + 1)
+    if not sparse.issparse(X):
+        yield np.asarray(X, dtype=np.float64), offsets, slice(0, X.shape[0]), slice(0, len(offsets) - 1)
+        return
+    for a, b in runs(offsets, max(_CELLS // max(X.shape[1], 1), 1)):
         rows = slice(int(offsets[a]), int(offsets[b]))
-        part = X[rows].toarray() if sparse.issparse(X) else X[rows]
-        part = np.ascontiguousarray(part, dtype=np.float64).view()
-        part.flags.writeable = False  # another flag would be another compilation
-        yield part, (offsets[a : b + 1] - offsets[a]).astype(np.int64), rows, slice(a, b)
-        a = b
+        what = f"a bag of {rows.stop - rows.start:,} instances with {X.shape[1]:,} features each"
+        check_memory(16.0 * (rows.stop - rows.start) * X.shape[1], what, "cut it, or select features first")
+        yield (
+            X[rows].toarray().astype(np.float64, copy=False),
+            offsets[a : b + 1] - offsets[a],
+            rows,
+            slice(a, b),
+        )

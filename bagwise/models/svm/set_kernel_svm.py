@@ -6,22 +6,13 @@ import numpy as np
 
 from bagwise.bags import Bags
 from bagwise.base import Traits
+from bagwise.base.parameters import JOBS, Choice, Number
 from bagwise.kernels.segment import segment_sum
 from bagwise.models._shared.each_label import each_label
-from bagwise.models.distance.base import check_choice, check_positive
-from bagwise.models.svm.base import (
-    ScaledClassifier,
-    check_machine,
-    precomputed_machine,
-    resolve_gamma,
-    weights_of,
-)
+from bagwise.models._shared.svm import MACHINE, precomputed_machine, resolve_gamma, weights_of
+from bagwise.models.svm.base import SCALING, ScaledClassifier
 from bagwise.models.svm.set_kernel import graph_weights, own_kernels, set_kernel
 from bagwise.parallel import small_products
-
-_WEIGHTS = ("equal", "graph")
-_NORMALIZATIONS = ("cosine", "mean", "sqrt", "none")
-_DISTANCES = ("gaussian", "squared")
 
 
 class SetKernelSVM(ScaledClassifier):
@@ -110,6 +101,16 @@ class SetKernelSVM(ScaledClassifier):
 
     traits = Traits(instances="singleton")
 
+    _parameters = {
+        "weights": Choice("equal", "graph"),
+        **MACHINE,
+        "normalization": Choice("cosine", "mean", "sqrt", "none"),
+        "graph_distance": Choice("gaussian", "squared"),
+        "edge_threshold": (Choice(None), Number(0)),
+        "scaling": SCALING,
+        "n_jobs": JOBS,
+    }
+
     def __init__(
         self,
         weights="equal",
@@ -132,14 +133,6 @@ class SetKernelSVM(ScaledClassifier):
         self.edge_threshold = edge_threshold
         self.scaling = scaling
         self.n_jobs = n_jobs
-
-    def _check_parameters(self):
-        check_choice("weights", self.weights, _WEIGHTS)
-        check_choice("normalization", self.normalization, _NORMALIZATIONS)
-        check_choice("graph_distance", self.graph_distance, _DISTANCES)
-        check_machine(self.kernel, self.gamma, self.C)
-        if self.edge_threshold is not None:
-            check_positive("edge_threshold", self.edge_threshold, zero=True)
 
     def _learn(self, X, offsets, Y):
         self.gamma_ = resolve_gamma(self.gamma, X)

@@ -1,6 +1,5 @@
 """Hausdorff distances against a loop over pairs of bags."""
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -105,17 +104,15 @@ def test_equal_bags_are_at_distance_zero(as_rows):
 
 @pytest.mark.parametrize("as_rows", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_neither_threads_nor_neighbours_change_a_bit(as_rows, kind):
+def test_neither_threads_nor_neighbours_change_a_bit(as_rows, kind, monkeypatch):
     rng = np.random.default_rng(2)
     X, offsets = random_bags(rng, 90, 11, largest=20, density=0.12)
     X = as_rows(X)
     D = hausdorff_distances(X, offsets, kind=kind)
-    threads = numba.get_num_threads()
-    try:
-        numba.set_num_threads(1)
+    monkeypatch.setattr(hausdorff, "_WORTH_A_THREAD", 1)
+    for n_threads in (1, 3):
+        monkeypatch.setattr(hausdorff, "cores", lambda n=n_threads: n)
         np.testing.assert_array_equal(hausdorff_distances(X, offsets, kind=kind), D)
-    finally:
-        numba.set_num_threads(threads)
     lo, hi = offsets[40], offsets[43]
     some = hausdorff_distances(X[lo:hi], offsets[40:44] - lo, X, offsets, kind=kind)
     alone = hausdorff_distances(X[lo : offsets[41]], offsets[40:42] - lo, X, offsets, kind=kind)

@@ -1,6 +1,7 @@
 """MI-SVM, mi-SVM, MILES, set kernels and codebooks against loops, whole programmes and plain machines."""
 
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -372,6 +373,29 @@ def test_graph_weights_equal_loops(gaussian, threshold):
         np.testing.assert_allclose(got, expected)
 
 
+@pytest.mark.parametrize("model", [SetKernelSVM(), SetKernelSVM("graph"), MILES(penalty=0.1)], ids=str)
+def test_a_large_bag_needs_no_matrix_of_its_pairs(model):
+    rng = np.random.default_rng(0)
+    sizes = np.array([6000, 3, 4, 5])
+    bags = Bags(rng.normal(size=(sizes.sum(), 3)), np.concatenate([[0], np.cumsum(sizes)]))
+    model.fit(bags[1:], [1, 0, 1])  # compiles
+    tracemalloc.start()
+    try:
+        model.fit(bags, [1, 0, 0, 1]).decision_function(bags)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * 6000**2 / 4  # the matrix would be 288 MB
+
+
+def test_what_cannot_fit_is_refused_with_advice(monkeypatch):
+    monkeypatch.setattr("bagwise.utils.memory._physical_memory", lambda: 1000.0)
+    bags, y, _ = planted(40)
+    for model in (SetKernelSVM(), MILES()):
+        with pytest.raises(MemoryError, match="take a sample of the bags"):
+            model.fit(bags, y)
+
+
 def kernel_of(model, bags, others):
     """Kernel matrix that the model uses, on features as they are."""
     u, v = model._weights(bags.X, bags.offsets), model._weights(others.X, others.offsets)
@@ -442,7 +466,7 @@ def test_machine_on_double_loops():
     W = [plain_weights(A, gamma, True, None) for A in Z]
     K = np.array([[plain_kernel(A, C, gamma, a, c) for C, c in zip(Z, W)] for A, a in zip(Z, W)])
     K /= np.sqrt(np.outer(np.diag(K), np.diag(K)))
-    plain = SVC(kernel="precomputed", C=10.0).fit(K[:30, :30], y[:30])
+    plain = SVC(kernel="precomputed", C=10.0, tol=1e-6).fit(K[:30, :30], y[:30])
     model = SetKernelSVM("graph", C=10.0, gamma=gamma).fit(bags[:30], y[:30])
     expected = plain.decision_function(K[30:, :30])
     np.testing.assert_allclose(model.decision_function(bags[30:]), expected, atol=1e-4)

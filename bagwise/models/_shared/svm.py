@@ -1,0 +1,87 @@
+"""Support vector machines on a kernel matrix that all labels share, and labels that never change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.metrics.pairwise import euclidean_distances, linear_kernel
+from sklearn.svm import SVC
+
+from bagwise.base.parameters import Choice, Number, Rules
+
+# what the parameters of a machine may be, for the tables of the estimators
+MACHINE: Rules = {
+    "kernel": Choice("rbf", "linear"),
+    "gamma": (Choice("scale"), Number(above=0)),
+    "C": Number(above=0),
+}
+# libsvm's own 1e-3 lets the last bits of a kernel matrix move scores by as much
+_TOL = 1e-6
+
+
+def resolve_gamma(gamma: float | str, X: Any) -> float:
+    """One over the number of features times the variance of all values for "scale", else what was given.
+
+    Examples
+    --------
+    >>> resolve_gamma("scale", np.array([[0.0, 0.0], [2.0, 2.0]]))
+    0.5
+    """
+    if gamma != "scale":
+        return float(gamma)
+    if sparse.issparse(X):
+        variance = X.multiply(X).mean() - X.mean() ** 2
+    else:
+        variance = X.var()
+    return 1.0 / (X.shape[1] * float(variance)) if variance > 0 else 1.0
+
+
+def gram(kernel: str, gamma: float, A: Any, B: Any) -> np.ndarray:
+    """Kernel of every pair of rows."""
+    if kernel == "linear":
+        return linear_kernel(A, B, dense_output=True)
+    K = euclidean_distances(A, B, squared=True)
+    K *= -gamma
+    return np.exp(K, out=K)
+
+
+def precomputed_machine(y: np.ndarray, K: np.ndarray, C: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """Support vectors, their weights and the intercept of one label."""
+    svm = SVC(kernel="precomputed", C=C, tol=_TOL).fit(K, y)
+    return svm.support_, svm.dual_coef_[0], float(svm.intercept_[0])
+
+
+def weights_of(machines: list[Any], n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows that support some label, their weights (n_support, n_labels), and intercepts.
+
+    Examples
+    --------
+    >>> rows, weights, intercept = weights_of([(np.array([2]), np.array([0.5]), 1.0), None], 4)
+    >>> rows.tolist(), weights.tolist(), intercept.tolist()
+    ([2], [[0.5, 0.0]], [1.0, 0.0])
+    """
+    weights, intercept = np.zeros((n, len(machines))), np.zeros(len(machines))
+    for label, machine in enumerate(machines):
+        if machine is not None:
+            support, dual, intercept[label] = machine
+            weights[support, label] = dual
+    rows = np.flatnonzero(weights.any(axis=1))
+    return rows, weights[rows], intercept
+
+
+def constant_scores(Y: np.ndarray) -> np.ndarray:
+    """1 for a label that all bags carry, -1 for one that none does, NaN for others.
+
+    Examples
+    --------
+    >>> constant_scores(np.array([[1, 0, 1], [1, 0, 0]]))
+    array([ 1., -1., nan])
+    """
+    return np.where(Y.min(axis=0) < Y.max(axis=0), np.nan, np.where(Y[0] > 0, 1.0, -1.0))
+
+
+def put_constants(S: np.ndarray, constants: np.ndarray) -> np.ndarray:
+    """Scores with those of constant labels put in place."""
+    return np.where(np.isnan(constants), S, constants)
