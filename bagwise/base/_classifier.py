@@ -50,8 +50,12 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         """Give ``fit`` a ``sample_weight`` where the traits promise it; scikit-learn looks at it."""
         super().__init_subclass__(**kwargs)
         if "traits" in vars(cls) and "fit" not in vars(cls):
-            weighted = isinstance(cls.traits, Traits) and cls.traits.sample_weight
-            cls.fit = MIMLClassifier._fit_weighted if weighted else MIMLClassifier._fit_plain  # type: ignore
+            traits = cls.traits if isinstance(cls.traits, Traits) else Traits()
+            cls.fit = MIMLClassifier._fit_plain  # type: ignore
+            if traits.sample_weight:
+                cls.fit = MIMLClassifier._fit_weighted  # type: ignore
+            elif traits.known_instances:
+                cls.fit = MIMLClassifier._fit_with_instances  # type: ignore
 
     # ------------------------------------------------------------------ what an algorithm writes
 
@@ -134,7 +138,29 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         self._fit(bags, targets, self._check_weights(sample_weight, bags))
         return self
 
-    _fit_plain.__name__ = _fit_weighted.__name__ = "fit"
+    def _fit_with_instances(self, X: Any, y: Any, instance_y: Any = None) -> Any:
+        """Learn from bags, their labels, and the labels of instances that are known.
+
+        Parameters
+        ----------
+        X : Bags, list of 2-D arrays, or table
+            The bags.
+        y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
+            Their labels.
+        instance_y : array of shape (n_instances,) or str, optional
+            Label index of every instance, -1 where it is not known; or the name of the fact in
+            ``bags.instance_info`` that holds it, which is cut with the bags in cross-validation.
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self, self._parameters)
+        bags, targets = self._check_training(X, y)
+        self._fit(bags, targets, self._check_instance_labels(instance_y, bags, targets))
+        return self
+
+    _fit_plain.__name__ = _fit_weighted.__name__ = _fit_with_instances.__name__ = "fit"
     fit = _fit_plain
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -341,6 +367,36 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
             raise DataError("every sample_weight must be finite and at least zero, and not all weights zero")
         return weights
+
+    @staticmethod
+    def _check_instance_labels(instance_y: Any, bags: Any, Y: np.ndarray) -> np.ndarray | None:
+        """Label index per instance, -1 where unknown, each within the set of its bag; None stays None."""
+        if instance_y is None:
+            return None
+        if isinstance(instance_y, str):
+            if instance_y not in bags.instance_info:
+                raise DataError(
+                    f"instance_y={instance_y!r} is no fact of the instances; there are "
+                    f"{sorted(bags.instance_info) or 'none'}; Dataset.labelled_bags puts 'label' there"
+                )
+            instance_y = bags.instance_info[instance_y]
+        known = np.asarray(instance_y)
+        if known.shape != (bags.n_instances,) or known.dtype.kind not in "iu":
+            raise DataError(
+                f"instance_y must hold {bags.n_instances} label numbers, one per instance and -1 where it is "
+                f"not known; got {known.dtype} of shape {known.shape}"
+            )
+        known = known.astype(np.int64)
+        outside = (known < NO_LABEL) | (known >= Y.shape[1])
+        given = np.where(outside, NO_LABEL, known)
+        foreign = (given >= 0) & (Y[bags.index, given] == 0)
+        if (outside | foreign).any():
+            row = int(np.flatnonzero(outside | foreign)[0])
+            raise DataError(
+                f"instance {row} (bag {quoted(bags.bag_ids[bags.index[row]])}) has the label {known[row]}, "
+                f"which its bag does not carry; use labels of the bag, or -1 for unknown"
+            )
+        return known
 
     def _known_labels(self, Y: Any, bags: Bags) -> np.ndarray:
         """Labels given to `annotate`, in the order of training."""

@@ -35,6 +35,8 @@ class Traits:
         Whether permuting the labels permutes the output and changes nothing else.
     sample_weight : bool
         Whether ``fit`` takes ``sample_weight``, one weight per bag.
+    known_instances : bool
+        Whether ``fit`` takes ``instance_y``, labels of the instances that are known.
     instance_labels : bool
         Whether training needs the labels of instances (an upper bound, not weak supervision).
     device : tuple of str
@@ -48,6 +50,7 @@ class Traits:
     empty_bags: bool = False
     label_equivariant: bool = True
     sample_weight: bool = False
+    known_instances: bool = False
     instance_labels: bool = False
     device: tuple[str, ...] = ("cpu",)
 

@@ -6,6 +6,7 @@ from bagwise.models.bounds.single_instance import SingleInstanceLogisticRegressi
 from bagwise.models.pooled.classifier import PooledClassifier
 
 # Which instance carries which label, exactly
+from bagwise.models.ored.classifier import ORedClassifier
 from bagwise.models.ored.estimator import ORedLogisticRegression
 
 # Which instance carries which label: the baselines
@@ -51,6 +52,7 @@ __all__ = [
     "MIMLDummy",
     "MIMLFast",
     "MIMLMix",
+    "ORedClassifier",
     "ORedLogisticRegression",
     "OneVsRestMIL",
     "PooledClassifier",
