@@ -39,6 +39,7 @@ format: env
 # Figures of docs/benchmarks.md and docs/ored_logistic.md; those on public sets need BAGWISE_DATA.
 benchmarks: env
 	$(BIN)/python benchmarks/import_time.py
+	$(BIN)/python benchmarks/first_contact.py
 	$(BIN)/python benchmarks/segments_and_metrics.py
 	$(BIN)/python benchmarks/parquet_read.py
 	$(BIN)/python benchmarks/ored_estep.py

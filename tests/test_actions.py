@@ -1,6 +1,9 @@
 """Actions: data by name, labels by name, tables, and models that were not made by `fit`."""
 
 import json
+import subprocess
+import sys
+from dataclasses import asdict
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -9,8 +12,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bagwise
-from bagwise import Bags, Dataset, actions
+from bagwise import Bags, Dataset, actions, all_estimators
 from bagwise.actions.matching import align_instance_labels, align_labels, blocks, check_target, label_names
+from bagwise.base import Traits
 from bagwise.datasets import make_multi_view
 from bagwise.errors import BagwiseError, DataError
 from bagwise.metrics import evaluate, instance_accuracy
@@ -213,3 +217,20 @@ def test_several_views(tmp_path):
     assert {row["view"] for row in rows} == set(data.bags.view_names)
     assert all(row["label"] is None or row["label"] in known[row["bag_id"]] for row in rows)
     actions.annotate(*files, tmp_path / "a.csv", proba=True)
+
+
+def test_the_list_says_what_the_classes_say():
+    """It is read from their source, so that it comes at once; here both are compared."""
+    rows = {row["name"]: row for row in actions.list_all()["estimators"]}
+    assert set(rows) == set(dict(all_estimators()))
+    for name, cls in all_estimators():
+        assert rows[name]["summary"] == cls.__doc__.strip().partition("\n")[0].rstrip(".")
+        own = next(vars(owner)["traits"] for owner in cls.__mro__ if "traits" in vars(owner))
+        assert rows[name]["traits"] == (asdict(own) if isinstance(own, Traits) else None)
+
+
+def test_listing_needs_no_model():
+    code = "import sys, bagwise.actions as a; a.list_all(); print([m for m in sys.modules if m in %r])"
+    heavy = ("sklearn", "numba", "matplotlib", "bagwise.models")
+    done = subprocess.run([sys.executable, "-c", code % (heavy,)], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

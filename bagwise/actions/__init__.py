@@ -1,10 +1,35 @@
-"""One function per verb of the command line; a program or a web page calls the same functions."""
+"""One function per verb of the command line; a program or a web page calls the same functions.
 
-from bagwise.actions.demonstration import demo
-from bagwise.actions.learning import train
-from bagwise.actions.matching import open_data
-from bagwise.actions.reproducing import list_experiments, reproduce
-from bagwise.actions.verbs import annotate, convert, fit, info, list_all, predict, score
+They are imported when first used, so that a list of what there is needs none of the models.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_PLACES = {
+    "annotate": "verbs",
+    "convert": "verbs",
+    "demo": "demonstration",
+    "fit": "verbs",
+    "info": "verbs",
+    "list_all": "listing",
+    "list_experiments": "reproducing",
+    "open_data": "matching",
+    "predict": "verbs",
+    "reproduce": "reproducing",
+    "score": "verbs",
+    "train": "learning",
+}
+
+if TYPE_CHECKING:
+    from bagwise.actions.demonstration import demo
+    from bagwise.actions.learning import train
+    from bagwise.actions.listing import list_all
+    from bagwise.actions.matching import open_data
+    from bagwise.actions.reproducing import list_experiments, reproduce
+    from bagwise.actions.verbs import annotate, convert, fit, info, predict, score
 
 __all__ = [
     "annotate",
@@ -20,3 +45,9 @@ __all__ = [
     "score",
     "train",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'bagwise.actions' has no attribute {name!r}")
+    return getattr(import_module(f"bagwise.actions.{_PLACES[name]}"), name)

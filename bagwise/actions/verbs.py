@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,36 +26,16 @@ from bagwise.actions.matching import (
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.base import MIMLClassifier
 from bagwise.dataset import UNKNOWN, Dataset
-from bagwise.datasets import list_datasets
 from bagwise.errors import BagwiseError
 from bagwise.inspection import annotate as annotate_instances
 from bagwise.inspection import instance_scores, last_estimator, scores_and_labels
-from bagwise.io import formats, write
+from bagwise.io import write
 from bagwise.labels import unknown_label
 from bagwise.persistence import load, model_facts, save
-from bagwise.registry import all_estimators
 from bagwise.report.results import annotation_table, check_suffix, prediction_table, write_tables
 from bagwise.utils.progress import track
 
 # ---------------------------------------------------------------------- looking
-
-
-def list_all(name: str = "") -> dict[str, Any]:
-    """List estimators with their traits, data sets, and file formats, all or those with ``name`` in theirs.
-
-    Examples
-    --------
-    >>> [row["name"] for row in list_all("dummy")["estimators"]]
-    ['MIMLDummy']
-    """
-    estimators = [
-        {"name": title, "summary": _summary(cls), "traits": asdict(cls.traits)}
-        for title, cls in all_estimators()
-    ]
-    files = [{**f._asdict(), "description": f.description.rstrip(".")} for f in formats()]
-    found = {"estimators": estimators, "datasets": list_datasets(), "formats": files}
-    wanted = name.lower()
-    return {kind: [row for row in rows if wanted in row["name"].lower()] for kind, rows in found.items()}
 
 
 def info(data: File, **where: Any) -> dict[str, Any]:
@@ -286,7 +265,3 @@ def _model_info(path: File) -> dict[str, Any]:
 def _knows_probabilities(model: Any) -> bool:
     """Whether ``annotate`` can give them; a model with an ``annotate`` of its own always can."""
     return model.traits.probabilities or type(model).annotate is not MIMLClassifier.annotate
-
-
-def _summary(cls: type) -> str:
-    return (cls.__doc__ or "").strip().partition("\n")[0].rstrip(".")

@@ -432,7 +432,9 @@ def _literal(text: str) -> Any:
 # ---------------------------------------------------------------------- words
 
 
-def _trait_words(traits: Mapping[str, Any]) -> str:
+def _trait_words(traits: Mapping[str, Any] | None) -> str:
+    if traits is None:
+        return "those of the estimator inside"
     words = {
         "instance_labels": "needs instance labels",
         "probabilities": "probabilities",

@@ -103,7 +103,7 @@ def say(line: str = "") -> None:
 
 def print_table(header: list[str], rows: Any, align: str | None = None) -> None:
     """Cells under a header."""
-    from bagwise.report.tables import table
+    from bagwise.utils.tables import table
 
     cells = [[str(cell) for cell in row] for row in rows]
     show_table(partial(table, header, cells, align=align))

@@ -15,8 +15,9 @@ from bagwise.errors import DataError
 from bagwise.metrics import evaluate
 from bagwise.report import comparison_table, heat_map, plot_bags, plot_instance_scores
 from bagwise.report.results import annotation_table, as_json, prediction_table, write_tables
-from bagwise.report.tables import measure_title, table
+from bagwise.report.tables import measure_title
 from bagwise.utils import progress as bars
+from bagwise.utils.tables import table
 
 ROWS = {
     "a": {"ranking_loss": 0.25, "average_precision": 0.5, "seconds": 3.0},

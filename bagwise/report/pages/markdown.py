@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from bagwise.report.pages.parts import NONE, Grid, Piece, Report
-from bagwise.report.tables import table
+from bagwise.utils.tables import table
 
 _SPECIAL = re.compile(r"([\\`*_\[\]~$])")
 _SIDE_BY_SIDE = 2  # columns up to which an entry's lines become columns of their own

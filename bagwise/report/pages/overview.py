@@ -11,7 +11,7 @@ from bagwise.report.pages.cells import ResultFigure, ResultTable
 from bagwise.report.pages.layout import STATES, tally
 from bagwise.report.pages.plots import curves, svg
 from bagwise.report.pages.render import render
-from bagwise.report.tables import table
+from bagwise.utils.tables import table
 
 Result = ResultTable | ResultFigure
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bagwise.report.pages.parts import Grid, Piece, Report
-from bagwise.report.tables import table
+from bagwise.utils.tables import table
 
 _NAME = 12  # letters below which a title is not broken
 _GAP = 2
