@@ -11,6 +11,7 @@ from scipy.special import log_softmax
 from bagwise.bags import Bags
 from bagwise.base import NO_LABEL, MIMLClassifier
 from bagwise.kernels.segment import segment_max, segment_sum
+from bagwise.models._shared.decisions import Calibration, calibrate, held_out_scores
 from bagwise.models._shared.margins import margins
 
 NEVER = -700.0  # logit of a class without any training instance: probability 0 to double precision
@@ -25,11 +26,17 @@ class InstanceSoftmaxClassifier(MIMLClassifier):
     The score of a label at an instance is its margin over the best other class, so it is positive
     exactly if the instance is given that label; the score of a bag is the largest of its instances, so
     it is positive exactly if the label is in the union of the instances' labels.
+
+    A subclass may learn a calibration of the bags' log-odds (`_learn_decision`). Then a bag carries the
+    labels of probability above one half, and the scores rank as before. With one label there is nothing to
+    rank, and the calibrated log-odds are the score.
     """
 
     coef_: Any
     intercept_: Any
     has_background_: bool
+    decision_slope_: np.ndarray | None = None  # None: no calibration, the union decides
+    decision_intercept_: np.ndarray | None = None
     bag_probability = "max"
 
     def _logits(self, bags: Bags) -> np.ndarray:
@@ -46,15 +53,53 @@ class InstanceSoftmaxClassifier(MIMLClassifier):
         return margins(logits)[:, : self._n_labels]
 
     def _scores(self, bags: Bags) -> np.ndarray:
+        if self._calibration is not None and self._n_labels == 1:
+            return self._calibration.log_odds(self._log_odds(bags))
         return segment_max(self._instance_scores(bags), bags.offsets)
 
+    def _predict(self, bags: Bags, scores: np.ndarray) -> np.ndarray:
+        return scores > 0 if self._calibration is None else self._probabilities(bags) > 0.5
+
     def _probabilities(self, bags: Bags) -> np.ndarray:
+        if self._calibration is None:
+            return self._own_probabilities(bags)
+        return self._calibration.probabilities(self._log_odds(bags))
+
+    def _own_probabilities(self, bags: Bags) -> np.ndarray:
+        """The model's probability that a bag carries a label, as ``bag_probability`` says."""
         log_p = log_softmax(self._logits(bags), axis=1)[:, : self._n_labels]
         if self.bag_probability == "max":
             return segment_max(np.exp(log_p), bags.offsets)
         # 1 - prod(1 - p), from logarithms so that many small p do not vanish
         absent = segment_sum(log1mexp(log_p), bags.offsets)
         return -np.expm1(absent)
+
+    def _log_odds(self, bags: Bags) -> np.ndarray:
+        """Log-odds of `_own_probabilities`, finite."""
+        log_p = log_softmax(self._logits(bags), axis=1)[:, : self._n_labels]
+        if self.bag_probability == "max":
+            present = segment_max(log_p, bags.offsets)
+            absent = log1mexp(present)
+        else:
+            absent = segment_sum(log1mexp(log_p), bags.offsets)
+            present = log1mexp(absent)
+        return np.clip(present, NEVER, None) - np.clip(absent, NEVER, None)
+
+    @property
+    def _calibration(self) -> Calibration | None:
+        if self.decision_slope_ is None or self.decision_intercept_ is None:
+            return None
+        return Calibration(self.decision_slope_, self.decision_intercept_)
+
+    def _learn_decision(self, bags: Bags, Y: np.ndarray, weights: np.ndarray | None, refit: Any) -> None:
+        """Learn from held-out bags when a bag carries a label; ``refit(train)`` is a model of these bags."""
+
+        def score(train: np.ndarray, test: np.ndarray) -> np.ndarray:
+            model = refit(train)
+            return np.full((len(test), Y.shape[1]), np.nan) if model is None else model._log_odds(bags[test])
+
+        scores = held_out_scores(score, Y, weights)
+        self.decision_slope_, self.decision_intercept_ = calibrate(scores, Y, weights)
 
     def _annotate(self, bags: Bags, Y: np.ndarray | None) -> np.ndarray:
         if Y is not None:
@@ -80,8 +125,7 @@ def log1mexp(log_p: np.ndarray) -> np.ndarray:
     """log(1 - exp(log_p)) without loss where p is near 0 or near 1; -inf where p is 1."""
     log_p = np.minimum(log_p, 0.0)
     with np.errstate(divide="ignore"):
-        near_one = np.log(-np.expm1(log_p))
-    return np.where(log_p > -np.log(2.0), near_one, np.log1p(-np.exp(log_p)))
+        return np.where(log_p > -np.log(2.0), np.log(-np.expm1(log_p)), np.log1p(-np.exp(log_p)))
 
 
 def product_size(X: Any, n_classes: int) -> float:

@@ -160,7 +160,7 @@ def test_sparse_equals_dense():
 
 def test_bag_scores_sets_and_probabilities():
     bags, Y = random_problem(seed=8, n_bags=30)
-    model = ORedLogisticRegression().fit(bags, Y)
+    model = ORedLogisticRegression(decision="union", bag_probability="max").fit(bags, Y)
     logits = bags.X @ model.coef_.T + model.intercept_
     P = np.exp(logits - logsumexp(logits, axis=1, keepdims=True))
     parts = list(zip(bags.offsets[:-1], bags.offsets[1:]))
@@ -169,11 +169,58 @@ def test_bag_scores_sets_and_probabilities():
     np.testing.assert_array_equal(model.predict(bags), union)
     np.testing.assert_array_equal(model.annotate(bags), P.argmax(axis=1))
     np.testing.assert_allclose(model.predict_proba(bags), [P[a:e].max(axis=0) for a, e in parts])
-    some = ORedLogisticRegression(bag_probability="noisy_or").fit(bags, Y)
+    some = ORedLogisticRegression(decision="union").fit(bags, Y)
     expected = [1 - np.prod(1 - P[a:e], axis=0) for a, e in parts]
     np.testing.assert_allclose(some.predict_proba(bags), expected, atol=1e-12)
     _, proba = model.annotate(bags, return_proba=True)
     np.testing.assert_allclose(proba, P)
+
+
+def test_the_calibrated_decision_agrees_with_probabilities_and_keeps_scores():
+    bags, Y = random_problem(seed=8, n_bags=60)
+    plain = ORedLogisticRegression(decision="union").fit(bags, Y)
+    model = ORedLogisticRegression().fit(bags, Y)
+    P = model.predict_proba(bags)
+    np.testing.assert_array_equal(model.predict(bags), P > 0.5)
+    np.testing.assert_array_equal(model.decision_function(bags), plain.decision_function(bags))
+    own = plain.predict_proba(bags)
+    odds = model.decision_slope_ * (np.log(own) - np.log1p(-own)) + model.decision_intercept_
+    np.testing.assert_allclose(P, 1 / (1 + np.exp(-odds)), atol=1e-9)
+    two = ORedLogisticRegression(n_jobs=2).fit(bags, Y)
+    np.testing.assert_array_equal(two.decision_intercept_, model.decision_intercept_)
+    one = ORedLogisticRegression().fit(bags, Y[:, 0])
+    np.testing.assert_array_equal(one.predict(bags), one.decision_function(bags) > 0)
+
+
+def test_label_sets_are_no_worse_than_a_constant_where_the_union_is():
+    """Instances that are hard to tell apart: some instance errs in nearly every bag."""
+    losses = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        bags = Bags(rng.normal(size=(1600, 8)), np.arange(0, 1601, 4))
+        z = (0.6 * bags.X + rng.gumbel(size=(1600, 8))).argmax(axis=1)
+        Y = np.zeros((400, 8), dtype=int)
+        Y[bags.index, z] = 1
+        train, test = np.arange(300), np.arange(300, 400)
+        constant = (Y[train].mean(axis=0) > 0.5) != Y[test]
+        found = [
+            ORedLogisticRegression(decision=rule).fit(bags[train], Y[train]).predict(bags[test]) != Y[test]
+            for rule in ("union", "calibrated")
+        ]
+        losses.append([constant.mean(), *(wrong.mean() for wrong in found)])
+    constant, union, calibrated = np.mean(losses, axis=0)
+    assert union > constant + 0.01 and calibrated < constant - 0.01
+
+
+def test_labels_of_all_bags_are_always_predicted():
+    bags, Y = random_problem(seed=2, n_bags=40)
+    everywhere = np.ones((40, 2), dtype=int)
+    with pytest.warns(UserWarning, match="no labelling"):  # bags of one instance cannot carry two
+        model = ORedLogisticRegression().fit(bags, everywhere)
+    assert model.predict(bags.with_X(3 * bags.X)).all()
+    Y[:, 1] = 1
+    Y[bags.sizes < 3, [0]], Y[bags.sizes < 3, 2] = 0, 0
+    assert ORedLogisticRegression().fit(bags, Y).predict(bags)[:, 1].all()
 
 
 def test_impossible_and_oversized_label_sets_are_counted_and_harmless():
@@ -228,9 +275,7 @@ def test_background_alone_is_multi_instance_logistic_regression():
 
     best = minimize(loss, np.zeros(5), method="L-BFGS-B", options={"ftol": 1e-14, "gtol": 1e-9}).x
     np.testing.assert_allclose(model.coef_[0] - model.coef_[1], best[:4], atol=1e-3)
-    some = ORedLogisticRegression(alpha=0.5, tol=1e-9, standardize=False, bag_probability="noisy_or").fit(
-        bags, y
-    )
+    some = ORedLogisticRegression(alpha=0.5, tol=1e-9, standardize=False, decision="union").fit(bags, y)
     absent = np.bincount(bags.index, log_expit(-(bags.X @ best[:4] + best[4])), minlength=60)
     np.testing.assert_allclose(some.predict_proba(bags)[:, 1], 1 - np.exp(absent), atol=1e-3)
 
@@ -312,6 +357,7 @@ def test_every_algorithm_for_the_posterior_fits_the_same_model(inference):
         {"unusable_bags": "keep"},
         {"bag_probability": "mean"},
         {"inference": "magic"},
+        {"decision": "vote"},
         {"alpha": np.nan},
         {"tol": np.nan},
         {"max_iter": -3},
