@@ -1,8 +1,17 @@
-"""Splitting bags and choosing thresholds; the rest of scikit-learn's model selection works as it is."""
+"""Splitting bags, choosing thresholds, comparing models; the rest of scikit-learn works as it is."""
 
+from bagwise.model_selection.compare import compare
+from bagwise.model_selection.comparison import Comparison
 from bagwise.model_selection.instance_scores import cross_val_instance_scores
 from bagwise.model_selection.thresholds import LabelThresholds
 from bagwise.models._shared.folds import MultilabelKFold
 from bagwise.models.mimlfast.select import select_mimlfast
 
-__all__ = ["LabelThresholds", "MultilabelKFold", "cross_val_instance_scores", "select_mimlfast"]
+__all__ = [
+    "Comparison",
+    "LabelThresholds",
+    "MultilabelKFold",
+    "compare",
+    "cross_val_instance_scores",
+    "select_mimlfast",
+]

@@ -1,0 +1,317 @@
+"""Which model is best on one's own data: cross-validation of several, and whether the lead is real."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, roc_auc_score
+from sklearn.model_selection import StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from bagwise.bags import Bags, MultiViewBags
+from bagwise.base import is_list_of_bags
+from bagwise.errors import DataError
+from bagwise.inspection import annotate, last_estimator, scores_and_labels
+from bagwise.labels import label_matrix
+from bagwise.metrics import evaluate, instance_accuracy
+from bagwise.model_selection.comparison import Comparison, Fit
+from bagwise.models import MIMLDummy, PooledClassifier
+from bagwise.models._shared.folds import MultilabelKFold
+from bagwise.parallel import stream
+from bagwise.registry import get_estimator
+from bagwise.utils.files import replacing
+from bagwise.utils.progress import progress
+
+DEFAULT_MODELS = ("BagClassifier", "ORedLogisticRegression", "MIMLFast", "SetKernelSVM")
+MANY_BAGS = 5000  # beyond, methods that need every pair of bags are not among the defaults
+
+
+def compare(
+    models: Any,
+    X: Any,
+    Y: Any,
+    *,
+    instance_Y: Any = None,
+    cv: int = 5,
+    repeats: int = 2,
+    measure: str | None = None,
+    random_state: int = 0,
+    n_jobs: int | None = None,
+    folder: str | PathLike[str] | None = None,
+    step: Callable[..., None] | None = None,
+) -> Comparison:
+    """Cross-validate several models on the same folds and say which to use.
+
+    The dummy, pooled statistics with a forest, and pooled means with logistic regression always take part: a
+    method that does not beat them is not worth its time.
+
+    Parameters
+    ----------
+    models : mapping of str to estimator, sequence of names or estimators, or None
+        What to compare, each at the settings given; None stands for a choice that suits the data.
+    X : Bags, MultiViewBags or list of 2-D arrays
+        The bags.
+    Y : labels as in ``fit``
+        Their labels: a 0/1 matrix, a DataFrame, lists of names, or one class per bag.
+    instance_Y : int array of shape (n_instances,), optional
+        Label of each instance, -1 where unknown; they are used to measure, never to learn.
+    cv, repeats : int
+        Folds, and how often bags are dealt into folds anew.
+    measure : str, optional
+        What decides; by default average precision for several labels, the area under the ROC curve for one
+        label or two classes, accuracy for several classes.
+    random_state : int, default=0
+        Seed of the folds, and of models that have one.
+    n_jobs : int, optional
+        Fits at the same time.
+    folder : path, optional
+        Where finished fits are kept, so that a stopped comparison goes on; nothing is kept without it.
+    step : callable, optional
+        Called as ``step(n_new, text, n_all)`` after every fit, to move a progress bar of one's own.
+
+    Returns
+    -------
+    Comparison
+        Prints as a table; has `table`, `differences`, `sentence`, `plot` and `to_frame`.
+
+    Notes
+    -----
+    The interval of a difference is that of the corrected resampled t-test [1]_: folds share training bags, so
+    the variance of the mean is (1/J + n_test/n_train) s^2 for J fits instead of s^2 / J. The lead of the best
+    model is called real if the interval of its difference to the model in question, widened for the number of
+    models (Bonferroni), does not contain zero.
+
+    References
+    ----------
+    .. [1] C. Nadeau, Y. Bengio: Inference for the generalization error. Machine Learning 52, 2003.
+
+    Examples
+    --------
+    >>> from bagwise import load_dataset
+    >>> from bagwise.models import ORedLogisticRegression
+    >>> data = load_dataset("digits", n_bags=80)
+    >>> result = compare([ORedLogisticRegression()], data.bags, data.Y, cv=2, repeats=1)
+    >>> result.best
+    'ORedLogisticRegression'
+    """
+    if cv < 2 or repeats < 1:
+        raise ValueError(f"cv must be at least 2 and repeats at least 1, got {cv} and {repeats}")
+    bags = Bags.from_list(X) if is_list_of_bags(X) else X
+    if not isinstance(bags, (Bags, MultiViewBags)):
+        raise DataError("compare takes bags: a Bags, MultiViewBags or a list of 2-D arrays")
+    targets = _targets(Y, bags)
+    chosen = {**_contestants(models, bags), **yardsticks(bags)}
+    measure = measure or _usual_measure(targets)
+    folds = [
+        (repeat, fold, train, test)
+        for repeat in range(repeats)
+        for fold, (train, test) in enumerate(
+            _splitter(targets, cv, random_state + repeat).split(bags, targets)
+        )
+    ]
+    for model in chosen.values():
+        _seed(model, random_state)
+    store = _Store(folder, bags, targets, instance_Y, cv, random_state)
+    tasks = [(name, model, *fold) for name, model in chosen.items() for fold in folds]
+    done = {(t[0], t[2], t[3]): found for t in tasks if (found := store.get(*t[:4])) is not None}
+    pending = [t for t in tasks if (t[0], t[2], t[3]) not in done]
+    with progress("comparing", len(tasks), enabled=step is None) as bar:
+
+        def show(n_new: int, text: str) -> None:
+            bar(n_new, text) if step is None else step(n_new, text, len(tasks))
+
+        show(len(done), f"{len(done)} of {len(tasks)} fits were kept" if done else "comparing")
+        arguments = ((*task, bags, targets, instance_Y) for task in pending)
+        for key, fit in stream(_fit_one, arguments, n_jobs=n_jobs):
+            store.put(key, chosen[key[0]], fit)
+            done[key] = fit
+            show(1, f"{len(done)} of {len(tasks)} fits")
+    fits = tuple(done[t[0], t[2], t[3]] for t in tasks)
+    return Comparison(measure, tuple(chosen), fits, 1.0 / (cv - 1), tuple(yardsticks(bags)))
+
+
+def yardsticks(bags: Any) -> dict[str, Any]:
+    """Simple models that stand in every comparison."""
+    scaled = make_pipeline(StandardScaler(with_mean=not _is_sparse(bags)), LogisticRegression(max_iter=1000))
+    return {
+        "pooled forest": PooledClassifier(),
+        "pooled mean + logistic": PooledClassifier(scaled, statistics=("mean",)),
+        "dummy": MIMLDummy(),
+    }
+
+
+def _is_sparse(bags: Any) -> bool:
+    views = bags.views.values() if isinstance(bags, MultiViewBags) else [bags]
+    return any(view.is_sparse for view in views)
+
+
+def _contestants(models: Any, bags: Any) -> dict[str, Any]:
+    if models is None:
+        names = DEFAULT_MODELS if len(bags) <= MANY_BAGS else ("BagClassifier", "MIMLFast")
+        if isinstance(bags, MultiViewBags):
+            names = ("BagClassifier", "MIMLMix")
+        models = names
+    if isinstance(models, str):
+        models = [models]
+    if isinstance(models, Mapping):
+        return {name: clone(model) for name, model in models.items()}
+    found: dict[str, Any] = {}
+    for model in _as_estimators(models):
+        title = type(last_estimator(model)).__name__
+        number = sum(name == title or name.startswith(f"{title} ") for name in found)
+        found[f"{title} {number + 1}" if number else title] = model
+    return found
+
+
+def _as_estimators(models: Iterable[Any]) -> Iterable[Any]:
+    for model in models:
+        yield get_estimator(model)() if isinstance(model, str) else clone(model)
+
+
+def _seed(model: Any, seed: int) -> None:
+    for name, value in model.get_params(deep=True).items():
+        if name.split("__")[-1] == "random_state" and value is None:
+            model.set_params(**{name: seed})
+
+
+def _targets(Y: Any, bags: Any) -> np.ndarray:
+    if Y is None:
+        raise DataError("models are compared on labelled bags; these have no labels")
+    if sparse.issparse(Y):
+        Y = Y.toarray()
+    if not hasattr(Y, "columns") and np.ndim(_first(Y)) == 0:
+        y = np.asarray(Y)
+        if y.ndim == 1:
+            return y
+    return label_matrix(Y, bag_ids=bags.bag_ids)[0]
+
+
+def _first(Y: Any) -> Any:
+    return Y.iloc[0] if hasattr(Y, "iloc") else Y[0]
+
+
+def _usual_measure(targets: np.ndarray) -> str:
+    if targets.ndim == 2:
+        return "average_precision" if targets.shape[1] > 1 else "roc_auc"
+    return "roc_auc" if len(np.unique(targets)) == 2 else "accuracy"
+
+
+def _splitter(targets: np.ndarray, cv: int, seed: int) -> Any:
+    if targets.ndim == 2:
+        return MultilabelKFold(cv, random_state=seed)
+    return StratifiedKFold(cv, shuffle=True, random_state=seed)
+
+
+def _fit_one(
+    name: str,
+    model: Any,
+    repeat: int,
+    fold: int,
+    train: np.ndarray,
+    test: np.ndarray,
+    bags: Any,
+    targets: np.ndarray,
+    instance_Y: np.ndarray | None,
+) -> tuple[tuple[str, int, int], Fit]:
+    """One fit, measured; what goes wrong is kept as the reason, so that the other models still finish."""
+    fresh = clone(model)
+    clock, cpu = time.perf_counter(), time.process_time()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fresh.fit(bags[train], targets[train])
+            seconds, cpu_seconds = time.perf_counter() - clock, time.process_time() - cpu
+            measures = _measure(fresh, bags, targets, instance_Y, train, test)
+    except (ValueError, TypeError, MemoryError, np.linalg.LinAlgError) as error:
+        seconds, cpu_seconds = time.perf_counter() - clock, time.process_time() - cpu
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        return (name, repeat, fold), Fit(name, repeat, fold, {}, seconds, cpu_seconds, reason)
+    return (name, repeat, fold), Fit(name, repeat, fold, measures, seconds, cpu_seconds, "")
+
+
+def _measure(
+    model: Any, bags: Any, targets: np.ndarray, instance_Y: Any, train: np.ndarray, test: np.ndarray
+) -> dict[str, float]:
+    held_out, truth = bags[test], targets[test]
+    if targets.ndim == 1:
+        scores, _ = scores_and_labels(model, held_out)
+        result = {"accuracy": float(accuracy_score(truth, model.predict(held_out)))}
+        if scores.shape[1] == 1 and len(np.unique(truth)) == 2:
+            result["roc_auc"] = float(roc_auc_score(truth == np.unique(targets)[1], scores[:, 0]))
+        return result
+    scores, chosen = scores_and_labels(model, held_out)
+    result = dict(evaluate(truth, scores, chosen, train_Y=targets[train]))
+    if instance_Y is not None and isinstance(bags, Bags):
+        known = _rows_of(np.asarray(instance_Y), bags, test)
+        result["instance_accuracy"] = instance_accuracy(known, annotate(model, held_out))
+        given = annotate(model, held_out, truth)
+        result["instance_accuracy_given_labels"] = instance_accuracy(known, given)
+    return {key: float(value) for key, value in result.items()}
+
+
+def _rows_of(values: np.ndarray, bags: Bags, which: np.ndarray) -> np.ndarray:
+    parts = [values[bags.offsets[i] : bags.offsets[i + 1]] for i in which]
+    return np.concatenate(parts) if parts else values[:0]
+
+
+@dataclass
+class _Store:
+    """Finished fits as files, named by everything that decides them."""
+
+    folder: str | PathLike[str] | None
+    bags: Any
+    targets: np.ndarray
+    instance_Y: Any
+    cv: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.folder is None:
+            return
+        digest = hashlib.sha256(f"{self.cv} {self.seed}".encode())
+        views = self.bags.views.values() if isinstance(self.bags, MultiViewBags) else [self.bags]
+        for view in views:
+            X = view.X
+            parts = (X.data, X.indices, X.indptr) if view.is_sparse else (X,)
+            for array in (*parts, view.offsets):
+                digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+        digest.update(repr(self.targets.tolist()).encode())
+        if self.instance_Y is not None:
+            digest.update(np.ascontiguousarray(self.instance_Y).tobytes())
+        self.data = digest.hexdigest()
+
+    def _path(self, name: str, model: Any, repeat: int, fold: int) -> Path:
+        # the printed form of an estimator shows every parameter that is not a default
+        described = f"{self.data} {name} {model!r} {repeat} {fold}"
+        return Path(str(self.folder)) / f"{hashlib.sha256(described.encode()).hexdigest()[:24]}.json"
+
+    def get(self, name: str, model: Any, repeat: int, fold: int) -> Fit | None:
+        """A fit that was kept; one that failed, or a damaged file, counts as not there."""
+        if self.folder is None:
+            return None
+        path = self._path(name, model, repeat, fold)
+        try:
+            fit = Fit(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+        return None if fit.error else fit
+
+    def put(self, key: tuple[str, int, int], model: Any, fit: Fit) -> None:
+        """Keep a fit; the file appears whole or not at all."""
+        if self.folder is None:
+            return
+        with replacing(self._path(key[0], model, *key[1:])) as path:
+            path.write_text(json.dumps(fit.__dict__), encoding="utf-8")
