@@ -43,10 +43,13 @@ def test_interval_covers_as_often_as_it_says():
     correlation = ratio / (1 + ratio)
     covariance = (1 - correlation) * np.eye(J) + correlation
     draws = rng.multivariate_normal(np.full(J, truth), covariance, size=4000)
-    inside = np.mean([low <= truth <= high for _, low, high, _ in (corrected_interval(d, ratio) for d in draws)])
-    assert 0.94 <= inside <= 0.97
-    plain = np.mean([low <= truth <= high for _, low, high, _ in (corrected_interval(d, 0.0) for d in draws)])
-    assert plain < 0.85  # what happens without the correction
+
+    def covered(ratio):
+        found = [corrected_interval(d, ratio) for d in draws]
+        return np.mean([low <= truth <= high for _, low, high, _ in found])
+
+    assert 0.94 <= covered(ratio) <= 0.97
+    assert covered(0.0) < 0.85  # what happens without the correction
 
 
 def test_interval_of_one_fit_says_nothing():
@@ -86,7 +89,8 @@ def test_a_lead_by_chance_is_called_so():
 
 
 def test_losses_are_better_when_lower(data):
-    result = compare([MIMLDummy(), ORedLogisticRegression()], data.bags, data.Y, cv=2, repeats=1, measure="ranking_loss")
+    models = [MIMLDummy(), ORedLogisticRegression()]
+    result = compare(models, data.bags, data.Y, cv=2, repeats=1, measure="ranking_loss")
     assert result.best == "ORedLogisticRegression"
     assert all(d.mean >= 0 for d in result.differences())
 
@@ -114,7 +118,8 @@ def test_a_stopped_comparison_goes_on(data, tmp_path):
     assert len(kept) == stop_after
     next(iter(kept)).write_text("{spoiled")
     seen = []
-    again = compare([ORedLogisticRegression()], data.bags, data.Y, step=lambda *a: seen.append(a), **arguments)
+    arguments["step"] = lambda *values: seen.append(values)
+    again = compare([ORedLogisticRegression()], data.bags, data.Y, **arguments)
     assert seen[0][0] == stop_after - 1  # the spoiled one is done again
     untouched = [path for path in list(kept)[1:] if os.stat(path).st_mtime_ns == kept[path]]
     assert len(untouched) == stop_after - 1

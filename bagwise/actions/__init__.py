@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 _PLACES = {
     "annotate": "verbs",
+    "compare": "comparing",
     "convert": "verbs",
     "demo": "demonstration",
     "fit": "verbs",
@@ -24,6 +25,7 @@ _PLACES = {
 }
 
 if TYPE_CHECKING:
+    from bagwise.actions.comparing import compare
     from bagwise.actions.demonstration import demo
     from bagwise.actions.learning import train
     from bagwise.actions.listing import list_all
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "annotate",
+    "compare",
     "convert",
     "demo",
     "fit",

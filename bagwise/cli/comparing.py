@@ -23,7 +23,8 @@ def compare(
     repeats: Annotated[int, typer.Option(min=1, help="How often bags are dealt into folds anew.")] = 2,
     measure: Annotated[str | None, typer.Option(help="What decides, such as ranking_loss.")] = None,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder for fits, table and plot; a stopped run goes on there.")
+        Path,
+        typer.Option("--out", "-o", help="Folder for fits, table and plot, where a stopped run goes on."),
     ] = Path("bagwise_comparison"),
     n_jobs: Annotated[int, typer.Option("--n-jobs", "-j", help="Fits at the same time; -1: all cores.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of folds and models.")] = 0,

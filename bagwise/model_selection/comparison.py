@@ -75,7 +75,7 @@ def corrected_interval(
     --------
     >>> mean, low, high, p = corrected_interval([0.1, 0.2, 0.15, 0.12, 0.18], ratio=0.25)
     >>> round(mean, 3), round(low, 3), round(high, 3), bool(p < 0.01)
-    (0.15, 0.074, 0.226, True)
+    (0.15, 0.073, 0.227, True)
     """
     d = np.asarray(differences, dtype=np.float64)
     mean = float(d.mean())
@@ -163,14 +163,15 @@ class Comparison:
                 f"(95 % interval {runner_up.low:.3f} to {runner_up.high:.3f}), and the lead is real."
             )
         names = _listed([d.model for d in level])
-        quick = min(level, key=lambda d: self._seconds(d.model))
         said += f"; its lead over {names} may be chance"
-        if self._seconds(self.best) > 2.0 * self._seconds(quick.model):
+        able = [d for d in level if d.model != "dummy"]
+        quick = min(able, key=lambda d: self._seconds(d.model), default=None)
+        if quick and self._seconds(self.best) > 2.0 * self._seconds(quick.model):
             times = self._seconds(self.best) / max(self._seconds(quick.model), 1e-9)
             said += f", and {quick.model} is {times:.0f} times as fast"
         return said + "."
 
-    def table(self, style: str = "text") -> Any:
+    def table(self, style: Any = "text") -> Any:
         """Mean and standard deviation of every measure, and CPU seconds of a fit, best model first."""
         from bagwise.report.tables import measure_title, table
 
@@ -184,7 +185,7 @@ class Comparison:
             rows.append([model, *cells, f"{self._seconds(model):.2f}"])
         return table(titles, rows, style=style, align="l" + "r" * (len(titles) - 1))
 
-    def difference_table(self, style: str = "text") -> Any:
+    def difference_table(self, style: Any = "text") -> Any:
         """Differences to the best model with their intervals."""
         from bagwise.report.tables import table
 
