@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from bagwise.models.gp.gaussian_kernels import gaussian_means, gaussian_self_means
+from bagwise.kernels.numeric import frozen
+from bagwise.models.gp.gaussian_kernels import gaussian_means, gaussian_pair_sums
+from bagwise.parallel import in_threads
 
-_BLOCK = 2_000_000  # kernel values held at a time where the kernel is not the compiled one
+BLOCK = 1400  # instances on each side of a block where the kernel is not the compiled one: 16 MB
+_WORTH_A_THREAD = 100_000  # kernel values, of some nanoseconds each
+
+
+def averages(offsets: np.ndarray) -> Any:
+    """Matrix (n_bags, n_instances), in CSR, whose product with instances is the mean of each bag."""
+    n_rows = int(offsets[-1] - offsets[0])
+    share = np.repeat(1.0 / np.diff(offsets), np.diff(offsets))
+    return sparse.csr_array(
+        (share, np.arange(n_rows), offsets - offsets[0]), shape=(len(offsets) - 1, n_rows)
+    )
 
 
 def bag_means(X: Any, offsets: np.ndarray) -> Any:
     """Mean instance of each bag; of CSR instances in CSR."""
-    n, rows = len(offsets) - 1, X.shape[0]
-    if n == rows:
+    if len(offsets) - 1 == X.shape[0]:
         return X if sparse.issparse(X) else np.asarray(X, dtype=np.float64)
-    share = np.repeat(1.0 / np.diff(offsets), np.diff(offsets))
-    return sparse.csr_array((share, np.arange(rows), offsets), shape=(n, rows)) @ X
+    return averages(offsets) @ X
 
 
 def dense(X: Any) -> np.ndarray:
@@ -51,14 +61,10 @@ class InstanceKernel:
             return dense(bag_means(X, offsets) @ bag_means(Z, z_offsets).T) + self.constant
         if self.kernel == "gaussian" and not sparse.issparse(X) and not sparse.issparse(Z):
             return self._gaussian(X, offsets, self._columns(Z), z_offsets) + self.constant
-        out = np.empty((len(offsets) - 1, len(z_offsets) - 1))
-        columns = _pieces(z_offsets, max(1, int(_BLOCK**0.5)))
-        for a, b in _pieces(offsets, max(1, int(_BLOCK**0.5))):
-            rows = slice(offsets[a], offsets[b])
-            for c, d in columns:
-                values = self._values(X[rows], Z[z_offsets[c] : z_offsets[d]])
-                part = bag_means(values, offsets[a : b + 1] - offsets[a])
-                out[a:b, c:d] = bag_means(part.T, z_offsets[c : d + 1] - z_offsets[c]).T
+        out = np.zeros((len(offsets) - 1, len(z_offsets) - 1))
+        for rows, left, bags in _blocks(offsets):
+            for columns, right, z_bags in _blocks(z_offsets):
+                out[bags, z_bags] += left @ self._values(X[rows], Z[columns]) @ right.T
         return out + self.constant
 
     def with_itself(self, X: Any, offsets: np.ndarray) -> np.ndarray:
@@ -66,27 +72,29 @@ class InstanceKernel:
         n = len(offsets) - 1
         if self.kernel == "linear":
             return _squares(bag_means(X, offsets)) + self.constant
-        if self.kernel == "gaussian" and not sparse.issparse(X):
-            out = np.empty(n)
-            gaussian_self_means(_frozen(X), _frozen(offsets), self.rate, out)
-            return out + self.constant
         if n == X.shape[0]:  # single instances: most kernels know their diagonal
             if self.kernel == "gaussian":
                 return np.ones(n) + self.constant
             if hasattr(self.kernel, "diag"):
                 return np.asarray(self.kernel.diag(dense(X)), dtype=np.float64) + self.constant
-        out = np.empty(n)
-        for a, b in _pieces(offsets, 128):
-            cut = offsets[a : b + 1] - offsets[a]
-            rows = X[offsets[a] : offsets[b]]
-            means = bag_means(bag_means(self._values(rows, rows), cut).T, cut)
-            out[a:b] = np.diag(means)
+        if self.kernel == "gaussian" and not sparse.issparse(X):
+            return self._gaussian_with_itself(X, offsets) + self.constant
+        out = np.zeros(n)
+        for rows, left, bags in _blocks(offsets):
+            first, last = offsets[bags.start], offsets[bags.stop]  # the same bags, whole
+            for columns, right, others in _blocks(offsets[bags.start : bags.stop + 1]):
+                part = left @ self._values(X[rows], X[first:last][columns]) @ right.T
+                own = np.arange(others.start, others.stop)
+                out[bags][own] += part[own, np.arange(len(own))]
         return out + self.constant
 
     def gram(self, X: Any, offsets: np.ndarray) -> np.ndarray:
         """Mean kernel between all bags of ``X``."""
         if self.kernel == "gaussian" and not sparse.issparse(X):
-            return self._gaussian(X, offsets, self._columns(X), offsets, symmetric=True) + self.constant
+            K = self._gaussian(X, offsets, self._columns(X), offsets, symmetric=True)
+            for i in range(1, len(K)):
+                K[i, :i] = K[:i, i]
+            return K + self.constant
         K = self.between(X, offsets, X, offsets)
         return (K + K.T) / 2.0
 
@@ -108,12 +116,35 @@ class InstanceKernel:
         return ZT, np.einsum("ji,ji->i", ZT, ZT), centre
 
     def _gaussian(self, X, offsets, columns, z_offsets, symmetric=False):
-        ZT, z2, centre = columns
-        A = np.ascontiguousarray(X - centre, dtype=np.float64)
+        YT, y2, centre = columns
+        A = X - centre
+        A, a2, YT, y2 = (frozen(a) for a in (A, np.einsum("ij,ij->i", A, A), YT, y2))
+        cut, z_cut = frozen(offsets), frozen(z_offsets)
         out = np.empty((len(offsets) - 1, len(z_offsets) - 1))
-        a2 = np.einsum("ij,ij->i", A, A)
-        gaussian_means(A, a2, _frozen(offsets), ZT, z2, _frozen(z_offsets), self.rate, symmetric, out)
+        rate = float(self.rate)
+
+        def turns(first, last):
+            gaussian_means(first, last, A, a2, cut, YT, y2, z_cut, rate, symmetric, out)
+
+        n_turns = len(out) - len(out) // 2
+        sizes = np.diff(offsets) * (z_offsets[-1] - (z_offsets[:-1] if symmetric else 0))
+        work = sizes[:n_turns] + sizes[::-1][:n_turns]
+        in_threads(turns, n_turns, -1, work=np.append(0, np.cumsum(work)), smallest=_WORTH_A_THREAD)
         return out
+
+    def _gaussian_with_itself(self, X, offsets):
+        YT, y2, centre = self._columns(X)
+        sizes = np.diff(offsets)
+        A, YT, y2 = frozen(X - centre), frozen(YT), frozen(y2)
+        ends = frozen(np.repeat(offsets[1:], sizes))
+        sums, rate = np.empty(len(A)), float(self.rate)
+
+        def rows(first, last):
+            gaussian_pair_sums(first, last, A, y2, ends, YT, y2, rate, sums)
+
+        work = np.append(0, np.cumsum(ends - np.arange(len(A))))
+        in_threads(rows, len(A), -1, work=work, smallest=_WORTH_A_THREAD)
+        return (2.0 * (averages(offsets) @ sums) + 1.0) / sizes
 
     def _values(self, A: Any, B: Any) -> np.ndarray:
         if self.kernel != "gaussian":
@@ -124,24 +155,18 @@ class InstanceKernel:
         return np.exp(-self.rate * np.maximum(squared, 0.0))
 
 
-def _pieces(offsets: np.ndarray, rows: int) -> list[tuple[int, int]]:
-    """Runs of bags with about so many instances each, at least one bag."""
-    n = len(offsets) - 1
-    cuts = [0]
-    while cuts[-1] < n:
-        stop = int(np.searchsorted(offsets, offsets[cuts[-1]] + rows, side="right")) - 1
-        cuts.append(min(n, max(stop, cuts[-1] + 1)))
-    return list(zip(cuts[:-1], cuts[1:]))
+def _blocks(offsets: np.ndarray) -> Iterator[tuple[slice, Any, slice]]:
+    """Runs of up to `BLOCK` instances, whatever the bags: rows, their shares in the bags' means, the bags."""
+    n, first = len(offsets) - 1, offsets[0]
+    whole = averages(offsets)
+    for start in range(0, whole.shape[1], BLOCK):
+        stop = min(start + BLOCK, whole.shape[1])
+        a = int(np.searchsorted(offsets, first + start, side="right")) - 1
+        b = min(n, int(np.searchsorted(offsets, first + stop, side="left")))
+        yield slice(start, stop), whole[a:b, start:stop], slice(a, b)
 
 
 def _squares(X: Any) -> np.ndarray:
     if sparse.issparse(X):
         return np.asarray((X.multiply(X)).sum(axis=1)).ravel()
     return np.einsum("ij,ij->i", X, X)
-
-
-def _frozen(array: np.ndarray) -> np.ndarray:
-    """A read-only view: the compiler sees one type whether the caller's array is writable or not."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view

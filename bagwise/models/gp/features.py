@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
+from bagwise.bags import instance_rows
 from bagwise.models.gp.covariances import InstanceKernel, bag_means, dense
 from bagwise.parallel import small_products
 
 EIGEN_LIMIT = 3000  # bags up to which the bags' own Gram matrix is decomposed
 LINEAR_LIMIT = 1000  # features up to which a linear kernel keeps its features whole
 RANK_LIMIT = 1000  # rank at which a pivoted Cholesky factor stops unless told otherwise
+CELLS_LIMIT = 3e7  # and the numbers in it (240 MB, of which some copies are made)
 _NEGLIGIBLE = 1e-12  # of the largest eigenvalue
 
 
@@ -146,7 +148,7 @@ def _nystroem(kernel, X, offsets, rank, random_state):
     n = len(offsets) - 1
     m = min(n, 100 if rank is None else rank)
     chosen = np.sort(random_state.permutation(n)[:m])
-    landmarks, z_offsets = _take(X, offsets, chosen)
+    landmarks, z_offsets = take_bags(X, offsets, chosen)
     values, vectors = linalg.eigh(kernel.gram(landmarks, z_offsets))
     good = values > 1e-10 * values[-1]
     root = vectors[:, good] / np.sqrt(values[good])
@@ -156,7 +158,7 @@ def _nystroem(kernel, X, offsets, rank, random_state):
 def _pivoted(kernel, X, offsets, share, rank):
     """Pivoted Cholesky factor: one column of the kernel per step, that of the bag explained worst."""
     n = len(offsets) - 1
-    limit = min(n, RANK_LIMIT if rank is None else rank)
+    limit = min(n, max(1, min(RANK_LIMIT, int(CELLS_LIMIT / n))) if rank is None else rank)
     left = kernel.with_itself(X, offsets)
     trace, floor = left.sum(), 1e-10 * left.max()
     stop = (1.0 - share) * trace if rank is None else 0.0
@@ -166,7 +168,7 @@ def _pivoted(kernel, X, offsets, share, rank):
     while len(pivots) < limit and left.sum() > stop and left.max() > floor:
         i = int(left.argmax())
         k = len(pivots)
-        column = column_of(*_take(X, offsets, np.array([i])))[0]
+        column = column_of(*take_bags(X, offsets, np.array([i])))[0]
         if k:
             column -= C[:k, i] @ C[:k]
         C[k] = column / np.sqrt(column[i])
@@ -175,7 +177,7 @@ def _pivoted(kernel, X, offsets, share, rank):
         left[i] = 0.0
         pivots.append(i)
     m = len(pivots)
-    landmarks, z_offsets = _take(X, offsets, np.array(pivots))
+    landmarks, z_offsets = take_bags(X, offsets, np.array(pivots))
     # C' = K_np T^{-1} with T the triangle that C' has at the pivots
     triangle = C[:m, pivots].T
     inverse = linalg.solve_triangular(triangle, np.eye(m), lower=True).T
@@ -199,9 +201,7 @@ def _signed(vectors: np.ndarray) -> np.ndarray:
     return vectors * np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0)
 
 
-def _take(X: Any, offsets: np.ndarray, bags: np.ndarray) -> tuple[Any, np.ndarray]:
-    """The instances of some bags and their offsets."""
-    sizes = offsets[bags + 1] - offsets[bags]
-    cut = np.concatenate([[0], np.cumsum(sizes)])
-    rows = np.arange(cut[-1]) + np.repeat(offsets[bags] - cut[:-1], sizes)
+def take_bags(X: Any, offsets: np.ndarray, bags: np.ndarray) -> tuple[Any, np.ndarray]:
+    """Instances of some bags, and their offsets."""
+    rows, cut = instance_rows(offsets, bags)
     return X[rows], cut

@@ -8,15 +8,15 @@ vectorised.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-__all__ = ["gaussian_means", "gaussian_self_means"]
+__all__ = ["gaussian_means", "gaussian_pair_sums"]
 
 _CHUNK = 512  # instances at a time: two work arrays and a stripe of features stay in the first-level cache
 _FAR = 40.0  # exp(-40) is below the rounding of a sum that holds a one
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _add_exp(t, n, rate, total):
     """Add exp(-rate * t) to the totals.
 
@@ -45,7 +45,7 @@ def _add_exp(t, n, rate, total):
         total[j] += p
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _squared_distances(x, x2, YT, y2, start, n, t):
     """Squared distances of one instance to some columns, by |x|^2 + |y|^2 - 2 x'y.
 
@@ -71,42 +71,39 @@ def _squared_distances(x, x2, YT, y2, start, n, t):
         k += 1
 
 
-@njit(cache=True)
-def _one_row(bag, symmetric, X, x2, offsets, YT, y2, column_offsets, rate, row):
-    """Mean kernel of one bag with all column bags, or with those from itself on."""
-    a = np.int64(bag)  # indices of a parallel loop are unsigned; mixed with signed ones they become floats
-    first = a if symmetric else np.int64(0)
+@njit(cache=True, nogil=True)
+def _one_row(bag, first, X, x2, offsets, YT, y2, column_offsets, rate, row):
+    """Mean kernel of one bag with the column bags from ``first`` on."""
     n_columns = column_offsets.size - 1
-    total = np.empty(_CHUNK)
-    t = np.empty(_CHUNK)
-    size = offsets[a + 1] - offsets[a]
-    row[first:] = 0.0
+    total, t = np.empty(_CHUNK), np.empty(_CHUNK)
+    size = offsets[bag + 1] - offsets[bag]
+    for c in range(first, n_columns):
+        row[c] = 0.0
     b = first
     start = column_offsets[first]
     while start < column_offsets[n_columns]:
         n = min(_CHUNK, column_offsets[n_columns] - start)
-        total[:n] = 0.0
-        for i in range(offsets[a], offsets[a + 1]):
+        for j in range(n):
+            total[j] = 0.0
+        for i in range(offsets[bag], offsets[bag + 1]):
             _squared_distances(X[i], x2[i], YT, y2, start, n, t)
             _add_exp(t, n, rate, total)
-        j = 0
-        while j < n:  # hand the column sums to their bags
+        for j in range(n):  # hand the column sums to their bags
             while column_offsets[b + 1] <= start + j:
                 b += 1
-            stop = min(n, column_offsets[b + 1] - start)
-            part = 0.0
-            while j < stop:
-                part += total[j]
-                j += 1
-            row[b] += part
+            row[b] += total[j]
         start += n
     for c in range(first, n_columns):
         row[c] /= size * (column_offsets[c + 1] - column_offsets[c])
 
 
-@njit(cache=True, parallel=True)
-def gaussian_means(X, x2, offsets, YT, y2, column_offsets, rate, symmetric, out):
-    """Mean kernel between bags of rows and bags of columns, into ``out``.
+@njit(cache=True, nogil=True)
+def gaussian_means(first, last, X, x2, offsets, YT, y2, column_offsets, rate, symmetric, out):
+    """Mean kernel between bags of rows and bags of columns, into ``out``; turns ``first`` to ``last``.
+
+    A turn is two bags, the one of that number and its counterpart from the end: a long row and a short one
+    where half of the matrix is done, so that turns take equally long. There are as many turns as half the
+    bags, rounded up.
 
     Parameters
     ----------
@@ -117,33 +114,39 @@ def gaussian_means(X, x2, offsets, YT, y2, column_offsets, rate, symmetric, out)
     rate : float
         1 / delta^2.
     symmetric : bool
-        Whether rows and columns are the same bags; then half the work is done and mirrored.
+        Whether rows and columns are the same bags; then the part below the diagonal is left undone.
     out : (n_bags, n_column_bags)
     """
     n_rows = offsets.size - 1
-    half = (n_rows + 1) // 2
-    for turn in prange(half):
-        # two bags a turn, a long row and a short one where half the matrix is done: turns take equally long
-        other = n_rows - 1 - turn
-        _one_row(turn, symmetric, X, x2, offsets, YT, y2, column_offsets, rate, out[turn])
-        if other != turn:
-            _one_row(other, symmetric, X, x2, offsets, YT, y2, column_offsets, rate, out[other])
-    if symmetric:
-        for a in range(n_rows):
-            for b in range(a):
-                out[a, b] = out[b, a]
+    for turn in range(first, last):
+        for side in range(2):
+            bag = turn if side == 0 else n_rows - 1 - turn
+            if side == 0 or bag != turn:
+                start = bag if symmetric else np.int64(0)
+                _one_row(bag, start, X, x2, offsets, YT, y2, column_offsets, rate, out[bag])
 
 
-@njit(cache=True, parallel=True)
-def gaussian_self_means(X, offsets, rate, out):
-    """Mean kernel of each bag with itself, into ``out``: the diagonal of `gaussian_means`."""
-    for a in prange(offsets.size - 1):
-        lo, hi = offsets[a], offsets[a + 1]
-        total = 0.0
-        for i in range(lo, hi):
-            for j in range(lo, i):
-                t = 0.0
-                for k in range(X.shape[1]):
-                    t += (X[i, k] - X[j, k]) ** 2
-                total += np.exp(-rate * t)
-        out[a] = (2.0 * total + (hi - lo)) / float((hi - lo) ** 2)
+@njit(cache=True, nogil=True)
+def gaussian_pair_sums(first, last, X, x2, ends, YT, y2, rate, out):
+    """Sum of the kernel of each instance with those behind it in its bag, into ``out``.
+
+    Parameters
+    ----------
+    X : (N, d), x2 : (N,) and YT : (d, N)
+        Instances, their squared lengths, and the instances transposed.
+    ends : (N,)
+        Row after the last of each instance's bag.
+    """
+    total, t = np.empty(_CHUNK), np.empty(_CHUNK)
+    for i in range(first, last):
+        out[i] = 0.0
+        start = i + 1
+        while start < ends[i]:
+            n = min(_CHUNK, ends[i] - start)
+            for j in range(n):
+                total[j] = 0.0
+            _squared_distances(X[i], x2[i], YT, y2, start, n, t)
+            _add_exp(t, n, rate, total)
+            for j in range(n):
+                out[i] += total[j]
+            start += n

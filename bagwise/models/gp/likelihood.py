@@ -12,8 +12,10 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit, log_expit
 
-from bagwise.models.gp.collective_kernels import logistic_slopes
+from bagwise.kernels.numeric import frozen
+from bagwise.models.gp.logistic_kernels import logistic_slopes
 from bagwise.models.gp.maximum_kernels import smooth_maximum
+from bagwise.parallel import in_threads
 
 _MANY = 100_000  # latent values from which waking threads pays
 
@@ -28,7 +30,13 @@ class CollectiveLikelihood:
         """Log-likelihood, its gradient (d of Eq. (16) with means for sums), and W_0 of Eq. (17)."""
         if F.size > _MANY:
             d, W, totals = np.empty(F.shape), np.empty(F.shape), np.empty(len(F))
-            logistic_slopes(self.y, F, d, W, totals)
+            y, F = frozen(self.y), frozen(F)
+            in_threads(
+                lambda a, b: logistic_slopes(a, b, y, F, d, W, totals),
+                len(F),
+                -1,
+                smallest=_MANY // F.shape[1],
+            )
             return float(totals.sum()), d, W
         agreement = self.y * F
         wrong = expit(-agreement)
@@ -57,13 +65,13 @@ class StandardLikelihood:
 
     def __init__(self, Y: np.ndarray, offsets: np.ndarray, sharpness: float) -> None:
         self.y = 2.0 * Y - 1.0
-        self.offsets = np.array(offsets)  # a writable copy: the compiler sees one type
+        self.offsets = frozen(offsets)
         self.index = np.repeat(np.arange(len(Y)), np.diff(offsets))
         self.v = float(sharpness)
 
     def _tops(self, F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         top, pi = np.empty(self.y.shape), np.empty(F.shape)
-        smooth_maximum(np.ascontiguousarray(F), self.offsets, self.v, top, pi)
+        smooth_maximum(frozen(F), self.offsets, self.v, top, pi)
         return top, pi
 
     def _sums(self, weight: np.ndarray, Z: np.ndarray) -> np.ndarray:

@@ -9,15 +9,47 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
-from bagwise.models.gp.transforms import apply_transform, learn_scale
+from bagwise.models.gp.learn import quick_evidence
+from bagwise.models.gp.transforms import apply_transform, learn_transform, refuse_huge, resolved
 
 _STEPS = 2.0 ** np.arange(-2.0, 2.0, 0.5)  # eight widths around the median distance
 
 
-def width_grid(X: Any, transform: str) -> np.ndarray:
+def choose(
+    model: Any, bags: Any, Y: np.ndarray, random_state: np.random.RandomState
+) -> tuple[str, float, Any]:
+    """Transform and width for these bags, with all that were compared and how they fared (or None)."""
+    given = [model.scaling] if isinstance(model.scaling, str) else list(model.scaling)
+    transforms = list(dict.fromkeys(resolved(name, bags.X) for name in given))
+    candidates = [(t, w) for t in transforms for w in _widths(model, bags, t)]
+    if len(candidates) == 1:
+        return *candidates[0], None
+    how = model.selection
+    if how == "auto":
+        how = "evidence" if model.assumption == "collective" else "cv"
+    if how == "evidence":
+        scores = by_evidence(model, bags, Y, candidates)
+    else:
+        seed = int(random_state.randint(2**31 - 1))
+        scores = by_cross_validation(model, bags, Y, candidates, seed)
+    return *candidates[int(np.argmax(scores))], (candidates, scores)
+
+
+def _widths(model: Any, bags: Any, transform: str) -> list[float]:
+    if model.kernel != "gaussian":
+        return [1.0]
+    if isinstance(model.width, str):
+        return [1.0] if model.mode == "paper" else width_grid(bags, transform).tolist()
+    return [float(w) for w in np.atleast_1d(model.width)]
+
+
+def width_grid(bags: Any, transform: str) -> np.ndarray:
     """Eight widths around the median distance between instances, of which at most 1000 are looked at."""
+    X = bags.X
     rows = np.unique(np.linspace(0, X.shape[0] - 1, min(X.shape[0], 1000)).astype(np.int64))
-    Z = apply_transform(X[rows], transform, learn_scale(X, transform))
+    Z = apply_transform(X, transform, learn_transform(X, transform))
+    refuse_huge(Z, bags)
+    Z = Z[rows]
     Z = Z.toarray() if sparse.issparse(Z) else Z
     squares = np.einsum("ij,ij->i", Z, Z)
     distances = np.maximum(squares[:, None] + squares[None, :] - 2.0 * Z @ Z.T, 0.0)
@@ -32,8 +64,9 @@ def by_evidence(model: Any, bags: Any, Y: np.ndarray, candidates: list[tuple[str
     for transform, width in candidates:
         if transform != last:
             K = None  # another scale: the covariance of the last candidate is no good start
-        X = apply_transform(bags.X, transform, learn_scale(bags.X, transform))
-        value, K = model._quick_evidence(X, bags.offsets, Y, width, K)
+        X = apply_transform(bags.X, transform, learn_transform(bags.X, transform))
+        refuse_huge(X, bags)
+        value, K = quick_evidence(model, X, bags.offsets, Y, width, K)
         values.append(value)
         last = transform
     return np.array(values)

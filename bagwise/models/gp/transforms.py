@@ -1,61 +1,60 @@
-"""Transforms of instances that the evidence can choose among.
+"""What can be done to instances first: bends of their values, here, and scalings, in `_shared.scaling`.
 
-They scale and bend but never shift: shifts drop out of a Gaussian kernel and would fill sparse matrices.
+Nothing shifts features: shifts drop out of a Gaussian kernel and would fill sparse matrices.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from bagwise.bags import Bags
+from bagwise.errors import DataError, quoted
+from bagwise.models._shared.scaling import Scaling, apply_scaling, is_text, learn_scaling
+
 TRANSFORMS = ("none", "minmax", "standard", "l2", "sqrt", "log", "sqrt-l2", "log-l2")
+_HUGE = 1e100  # squared distances of larger values leave the range of numbers
 
 
-def learn_scale(X: Any, transform: str) -> np.ndarray:
-    """Factor of each feature: 1 / range for "minmax", 1 / deviation for "standard", otherwise 1."""
-    d = X.shape[1]
-    if transform == "minmax":
-        low, high = (X.min(axis=0), X.max(axis=0)) if not sparse.issparse(X) else _sparse_range(X)
-        spread = np.asarray(high, dtype=np.float64) - low
-    elif transform == "standard":
-        mean = np.asarray(X.mean(axis=0)).ravel()
-        square = (
-            X.multiply(X).mean(axis=0) if sparse.issparse(X) else (X.astype(np.float64) ** 2).mean(axis=0)
-        )
-        spread = np.sqrt(np.maximum(np.asarray(square).ravel() - mean**2, 0.0))
-        spread[spread <= 1e-7 * np.abs(mean)] = 0.0  # constant but for rounding
-    else:
-        return np.ones(d)
-    return np.divide(1.0, spread, out=np.ones(d), where=spread > 0)
+def resolved(scaling: str, X: Any) -> str:
+    """What "auto" stands for: "none" for text (mostly zeros), "minmax" for all else."""
+    if scaling != "auto":
+        return scaling
+    return "none" if is_text(X) else "minmax"
 
 
-def apply_transform(X: Any, transform: str, scale: np.ndarray) -> Any:
+def learn_transform(X: Any, transform: str) -> Scaling:
+    """Learn from training instances what the transform of this name does to any instance."""
+    kind = {"sqrt-l2": "l2", "log-l2": "l2", "sqrt": "none", "log": "none"}.get(transform, transform)
+    found = learn_scaling(X, kind)
+    return replace(found, shift=np.zeros(X.shape[1]))
+
+
+def apply_transform(X: Any, transform: str, scaling: Scaling) -> Any:
     """Transformed copy in double precision; CSR stays CSR."""
-    X = sparse.csr_array(X, dtype=np.float64, copy=True) if sparse.issparse(X) else X.astype(np.float64)
-    if transform in ("minmax", "standard"):
-        if sparse.issparse(X):
-            X.data *= scale[X.indices]
-            return X
-        X *= scale
-        return X
+    if transform.startswith(("sqrt", "log")):
+        X = sparse.csr_array(X, dtype=np.float64, copy=True) if sparse.issparse(X) else X.astype(np.float64)
+        values = X.data if sparse.issparse(X) else X
+        bent = np.sqrt(np.abs(values)) if transform.startswith("sqrt") else np.log1p(np.abs(values))
+        values[...] = np.copysign(bent, values)
+    return apply_scaling(X, scaling)
+
+
+def refuse_huge(X: Any, bags: Bags) -> None:
+    """Raise an error that names the bag and the feature if a transformed value is too large to be squared."""
     values = X.data if sparse.issparse(X) else X
-    if transform.startswith("sqrt"):
-        values[...] = np.sign(values) * np.sqrt(np.abs(values))
-    elif transform.startswith("log"):
-        values[...] = np.sign(values) * np.log1p(np.abs(values))
-    if transform.endswith("l2"):
-        lengths = np.sqrt(
-            np.asarray(X.multiply(X).sum(axis=1)).ravel() if sparse.issparse(X) else (X**2).sum(1)
-        )
-        inverse = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-        if sparse.issparse(X):
-            X.data *= np.repeat(inverse, np.diff(X.indptr))
-        else:
-            X *= inverse[:, None]
-    return X
-
-
-def _sparse_range(X: Any) -> tuple[np.ndarray, np.ndarray]:
-    return X.min(axis=0).toarray().ravel(), X.max(axis=0).toarray().ravel()
+    if values.size == 0 or max(float(values.max()), -float(values.min())) <= _HUGE:
+        return
+    if sparse.issparse(X):
+        at = int(np.abs(values).argmax())
+        row, column = int(np.searchsorted(X.indptr, at, side="right")) - 1, int(X.indices[at])
+    else:
+        row, column = (int(i) for i in np.unravel_index(np.abs(values).argmax(), values.shape))
+    bag = quoted(bags.bag_ids[bags.index[row]])
+    raise DataError(
+        f"feature {column} of bag {bag} has the value {bags.X[row, column]:.3g}, beyond what squared "
+        f"distances can hold after scaling ({_HUGE:.0e}); correct it, or divide the feature"
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import MIMLClassifier, Traits
+from bagwise.base.parameters import JOBS, Choice, Flag, Number, Seed, Whole
 from bagwise.kernels.segment import segment_argmax, segment_max
 from bagwise.models._shared.each_label import constant_score, each_label
 from bagwise.models._shared.scaling import apply_scaling, learn_scaling
@@ -122,6 +122,21 @@ class MMMIL(MIMLClassifier):
     """
 
     traits = Traits(instances="model", probabilities=True)
+    _parameters = {
+        "n_clusters": Whole(1),
+        "kernel": Choice(None, "rbf"),
+        "width_scale": Number(above=0),
+        "n_landmarks": Whole(1),
+        "gate_penalty": Number(0),
+        "expert_penalty": Number(0),
+        "solver": Choice("smooth", "em", "paper"),
+        "n_init": Whole(1),
+        "max_iter": Whole(1),
+        "tol": Number(0),
+        "standardize": Flag(),
+        "n_jobs": JOBS,
+        "random_state": Seed(),
+    }
 
     def __init__(
         self,
@@ -165,7 +180,6 @@ class MMMIL(MIMLClassifier):
 
     def _shared(self, bags):
         """What no label changes: features, the way from their weights to inputs, the seed of the starts."""
-        self._check_parameters()
         rng = check_random_state(self.random_state)
         scaling = learn_scaling(bags.X, "standard" if self.standardize else "none")
         X = apply_scaling(bags.X, scaling)
@@ -219,21 +233,6 @@ class MMMIL(MIMLClassifier):
         names = ("n_clusters", "solver", "n_init", "max_iter", "tol")
         penalties = {"lam": float(self.gate_penalty), "beta": float(self.expert_penalty)}
         return {name: getattr(self, name) for name in names} | penalties | {"seed": seed}
-
-    def _check_parameters(self):
-        for name, allowed in {"kernel": (None, "rbf"), "solver": ("smooth", "em", "paper")}.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} must be one of {allowed}, got {getattr(self, name)!r}")
-        for name in ("n_clusters", "n_landmarks", "n_init", "max_iter"):
-            value: Any = getattr(self, name)
-            if not isinstance(value, Integral) or int(value) < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-        for name in ("gate_penalty", "expert_penalty", "tol"):
-            value = getattr(self, name)
-            if not isinstance(value, Real) or not float(value) >= 0:
-                raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
-        if not isinstance(self.width_scale, Real) or not float(self.width_scale) > 0:
-            raise ValueError(f"width_scale must be a positive number, got {self.width_scale!r}")
 
     # ------------------------------------------------------------------ predicting
 

@@ -90,6 +90,29 @@ def instance_posteriors(F, r, plus):
 
 
 @njit(cache=True, nogil=True)
+def _shares(r, size, sharpness):
+    """Turn log-odds of a bag into their shares in its soft maximum; the maximum, and the soft one.
+
+    Infinite sharpness gives all to the first largest instance.
+    """
+    best = 0
+    for j in range(1, size):
+        if r[j] > r[best]:
+            best = j
+    top = r[best]
+    total = 0.0
+    for j in range(size):
+        if sharpness < np.inf:
+            r[j] = math.exp(sharpness * (r[j] - top))
+        else:
+            r[j] = 1.0 if j == best else 0.0
+        total += r[j]
+    for j in range(size):
+        r[j] /= total
+    return top, top + math.log(total) / sharpness
+
+
+@njit(cache=True, nogil=True)
 def bag_losses(F, offsets, labels, weights, sharpness, G):
     """Smooth and hard negative log-likelihood of bags, and the gradient of the smooth one.
 
@@ -104,8 +127,7 @@ def bag_losses(F, offsets, labels, weights, sharpness, G):
     weights : array of shape (n_bags,)
         Weights of the bags.
     sharpness : float
-        ``v`` of the bag log-odds ``g = (1 / v) log sum_j exp(v r_j)``; infinity is the maximum itself, with
-        the gradient of the first largest instance.
+        ``v`` of the bag log-odds ``g = (1 / v) log sum_j exp(v r_j)``; infinity is the maximum itself.
     G : array of the shape of F
         Receives the gradient with respect to ``F``.
 
@@ -117,37 +139,17 @@ def bag_losses(F, offsets, labels, weights, sharpness, G):
     """
     M = F.shape[1] // 2
     y, plus, minus, u, w = np.empty(M), np.empty(M), np.empty(M), np.empty(M), np.empty(M)
-    longest = 0
+    r = np.empty(F.shape[0])
+    smooth, hard = 0.0, 0.0
     for b in range(offsets.size - 1):
-        longest = max(longest, offsets[b + 1] - offsets[b])
-    r = np.empty(longest)
-    smooth = 0.0
-    hard = 0.0
-    for b in range(offsets.size - 1):
-        lo = offsets[b] - offsets[0]
-        size = offsets[b + 1] - offsets[b]
-        best = 0
+        lo, size = offsets[b] - offsets[0], offsets[b + 1] - offsets[b]
         for j in range(size):
             r[j] = _posteriors(F[lo + j], y, plus, minus, u, w)
             for m in range(M):
                 # dr/da = q+ (1 - y) + q- y; dr/ds = q+ - q-
                 G[lo + j, m] = plus[m] * (1.0 - y[m]) + minus[m] * y[m]
                 G[lo + j, M + m] = plus[m] - minus[m]
-            if r[j] > r[best]:
-                best = j
-        top = r[best]
-        g = top
-        if sharpness < np.inf:
-            total = 0.0
-            for j in range(size):
-                r[j] = math.exp(sharpness * (r[j] - top))
-                total += r[j]
-            g = top + math.log(total) / sharpness
-            for j in range(size):
-                r[j] /= total
-        else:
-            r[:size] = 0.0
-            r[best] = 1.0
+        top, g = _shares(r, size, sharpness)
         sign = -1.0 if labels[b] > 0 else 1.0
         smooth += weights[b] * _softplus(sign * g)
         hard += weights[b] * _softplus(sign * top)

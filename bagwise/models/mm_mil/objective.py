@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, log_expit, log_softmax, logsumexp, softmax
 
+from bagwise.bags import runs
+from bagwise.kernels.numeric import frozen
 from bagwise.kernels.segment import segment_argmax
 from bagwise.models.mm_mil.kernels import bag_losses
 
@@ -184,14 +186,15 @@ class SmoothObjective:
         weights: np.ndarray | None = None,
     ) -> None:
         self.Phi = Phi
-        self.offsets = np.array(offsets, dtype=np.int64)  # writable, or kernels are compiled twice
-        self.labels = np.array(labels, dtype=np.float64)
-        self.weights = np.ones(len(labels)) if weights is None else np.array(weights, dtype=np.float64)
+        self.offsets = frozen(np.asarray(offsets, dtype=np.int64))
+        self.labels = frozen(np.asarray(labels, dtype=np.float64))
+        self.weights = frozen(np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64))
         self.shape = (Phi.shape[1] + 1, 2 * n_clusters)
         self.sharpness = 1.0
         self.hard = self.best_value = np.inf
         self.best: np.ndarray | None = None
-        self._chunks = _chunks(offsets, 1 << 62 if hasattr(Phi, "indptr") else _CHUNK // max(Phi.shape[1], 1))
+        n_rows = 1 << 62 if hasattr(Phi, "indptr") else max(1, _CHUNK // max(Phi.shape[1], 1))
+        self._chunks = list(runs(self.offsets, n_rows))
         penalties = np.full(self.shape, beta)
         penalties[:, n_clusters:] = lam
         penalties[-1] = 0.0
@@ -221,15 +224,3 @@ class SmoothObjective:
         if hard < self.best_value:
             self.best_value, self.best = hard, x.copy()
         return smooth, gradient.ravel()
-
-
-def _chunks(offsets: np.ndarray, rows: int) -> list[tuple[int, int]]:
-    """Runs of whole bags of about so many rows."""
-    found, first = [], 0
-    n_bags = len(offsets) - 1
-    while first < n_bags:
-        last = int(np.searchsorted(offsets, offsets[first] + max(rows, 1), side="right")) - 1
-        last = min(max(last, first + 1), n_bags)
-        found.append((first, last))
-        first = last
-    return found

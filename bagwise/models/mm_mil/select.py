@@ -11,6 +11,8 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold, StratifiedKFold, check_cv
 
+from bagwise.base.parameters import check_parameters
+from bagwise.kernels.numeric import frozen
 from bagwise.models._shared.each_label import each_label
 from bagwise.models.mm_mil.kernels import bag_losses
 from bagwise.models.mm_mil.objective import activations, log_odds, penalty, witnesses
@@ -71,6 +73,7 @@ def select_n_clusters(
         raise ValueError(f"criterion must be 'cv' or 'bic', got {criterion!r}")
     if not numbers or numbers[0] < 1:
         raise ValueError(f"n_clusters must be numbers of at least 1, got {numbers}")
+    check_parameters(model, model._parameters)
     bags, Y = clone(model)._check_training(X, y)
     if criterion == "bic":
         values = dict(zip(numbers, _criteria(clone(model), bags, Y, numbers, n_jobs)))
@@ -134,7 +137,7 @@ def effective_parameters(P: np.ndarray, Phi: Any, offsets: np.ndarray, lam: floa
     n = len(rows)
     J = np.empty_like(F)
     # bags of one instance and weight 1: the gradient of the loss is -(1 - p) dr/dF for positive labels
-    bag_losses(F, np.arange(n + 1), np.ones(n), np.ones(n), np.inf, J)
+    bag_losses(F, frozen(np.arange(n + 1)), frozen(np.ones(n)), frozen(np.ones(n)), np.inf, J)
     log_p, log_n = log_odds(F)
     J /= -np.exp(log_n)[:, None].clip(min=1e-300)
     J *= np.sqrt(expit(log_p - log_n) * expit(log_n - log_p))[:, None]

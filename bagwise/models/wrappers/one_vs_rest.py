@@ -10,6 +10,7 @@ from scipy.special import expit
 from sklearn.base import clone
 
 from bagwise.base import MIMLClassifier, Traits
+from bagwise.base.parameters import JOBS, Choice, HasMethod, check_parameters
 from bagwise.models._shared.each_label import constant_score, each_label
 from bagwise.models.mm_mil.estimator import MMMIL
 
@@ -68,6 +69,7 @@ class OneVsRestMIL(MIMLClassifier):
     """
 
     traits = _TraitsOfInner()  # type: ignore[assignment]
+    _parameters = {"estimator": (Choice(None), HasMethod("fit", "decision_function")), "n_jobs": JOBS}
 
     def __init__(self, estimator: Any = None, *, n_jobs: int | None = None) -> None:
         self.estimator = estimator
@@ -78,7 +80,10 @@ class OneVsRestMIL(MIMLClassifier):
 
     def _fit(self, bags: Any, Y: np.ndarray) -> None:
         inner = self._inner()
-        shared = clone(inner)._shared(bags) if hasattr(inner, "_shared") else None
+        shared = None
+        if hasattr(inner, "_shared"):
+            check_parameters(inner, inner._parameters)  # its fit, which would do so, is not called
+            shared = clone(inner)._shared(bags)
         self.estimators_ = each_label(_learn_label, Y, self.n_jobs, inner, bags, shared)
         self.constant_ = np.array(
             [constant_score(y) if model is None else 0.0 for y, model in zip(Y.T, self.estimators_)]

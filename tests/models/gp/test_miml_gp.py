@@ -9,18 +9,20 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.integrate import quad
 from scipy.special import expit, log_expit
-from sklearn.exceptions import ConvergenceWarning
+from scipy.stats import qmc
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF
 from threadpoolctl import threadpool_limits
 
 from bagwise import Bags, load_dataset
+from bagwise.models.gp import maxima
 from bagwise.models.gp.covariances import InstanceKernel, bag_means
 from bagwise.models.gp.em import constrained, extrapolated, learn_label_covariance, symmetric_root
 from bagwise.models.gp.estimator import MIMLGP
 from bagwise.models.gp.features import build_features
-from bagwise.models.gp.gaussian_kernels import gaussian_means, gaussian_self_means
+from bagwise.models.gp.gaussian_kernels import gaussian_means, gaussian_pair_sums
 from bagwise.models.gp.likelihood import CollectiveLikelihood, StandardLikelihood
-from bagwise.models.gp.logistic_kernels import logistic_normal_log_odds, mean_logistic_of_max
+from bagwise.models.gp.logistic_kernels import logistic_normal_log_odds
 from bagwise.models.gp.maximum_kernels import smooth_maximum
 from bagwise.models.gp.posterior import (
     block_curvature,
@@ -29,7 +31,7 @@ from bagwise.models.gp.posterior import (
     find_mode,
     solve_many,
 )
-from bagwise.models.gp.transforms import TRANSFORMS, apply_transform, learn_scale
+from bagwise.models.gp.transforms import TRANSFORMS, apply_transform, learn_transform
 
 
 @pytest.fixture(autouse=True)
@@ -113,16 +115,17 @@ def test_gaussian_means_are_means_over_pairs():
 
 def test_kernels_without_compiling():
     bags, _ = problem(4, seed=4)
-    out, diagonal = np.empty((4, 4)), np.empty(4)
+    out = np.empty((4, 4))
     squares = (bags.X**2).sum(axis=1)
-    gaussian_means.py_func(
-        bags.X, squares, bags.offsets, bags.X.T.copy(), squares, bags.offsets, 0.5, False, out
-    )
+    XT = bags.X.T.copy()
+    gaussian_means.py_func(0, 2, bags.X, squares, bags.offsets, XT, squares, bags.offsets, 0.5, False, out)
     E = averaging(bags)
-    expected = E @ gaussian(bags.X, bags.X, 2.0**0.5) @ E.T
-    assert_allclose(out, expected, rtol=1e-11)
-    gaussian_self_means.py_func(bags.X, bags.offsets, 0.5, diagonal)
-    assert_allclose(diagonal, np.diag(expected), rtol=1e-11)
+    K = gaussian(bags.X, bags.X, 2.0**0.5)
+    assert_allclose(out, E @ K @ E.T, rtol=1e-11)
+    ends, sums = np.repeat(bags.offsets[1:], bags.sizes), np.empty(bags.n_instances)
+    gaussian_pair_sums.py_func(0, len(sums), bags.X, squares, ends, XT, squares, 0.5, sums)
+    behind = np.triu(K, 1) * (bags.index[:, None] == bags.index)
+    assert_allclose(sums, behind.sum(axis=1), rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "linear", "callable", "sklearn"])
@@ -171,32 +174,83 @@ def test_probability_agrees_with_quadrature(mean, variance):
     assert np.sign(got) == np.sign(mean)
 
 
-def test_maximum_of_one_instance_is_the_plain_integral():
-    rng = np.random.default_rng(0)
-    F = np.ascontiguousarray(rng.normal(size=(3, 1)))
-    spread = np.array([0.7, 1.5, 0.0])
-    x, w = np.polynomial.legendre.leggauss(64)
-    heights = (x + 1) / 2
-    yes, no = np.empty(3), np.empty(3)
-    nodes = np.log(heights / (1 - heights))
-    mean_logistic_of_max(F, spread, np.arange(4), nodes, w / 2, yes, no)
-    expected = expit(logistic_normal_log_odds(F[:, 0], spread**2))
-    assert_allclose(yes, expected, atol=2e-4)
+def bags_of_latent_values(sizes, m=6, seed=0):
+    """Means, features, covariance of weights and noise of instances, with correlations of all sizes."""
+    rng = np.random.default_rng(seed)
+    N = sum(sizes)
+    P = rng.normal(size=(N, m)) * rng.uniform(0.1, 1.0, m)
+    A = rng.normal(size=(m, m))
+    noise = rng.uniform(0, 1.0, N) * rng.integers(0, 2, N)
+    return P, rng.normal(size=m), A @ A.T * rng.uniform(0.2, 1.0), noise, np.cumsum([0, *sizes])
+
+
+def sampled(P, w, S, noise, n=1 << 19, seed=1):
+    """E sigma(max f) of one bag by brute force."""
+    rng = np.random.default_rng(seed)
+    top = np.full(n, -np.inf)
+    drawn = (
+        rng.multivariate_normal(w, S, n, method="cholesky")
+        if S.ndim == 2
+        else w + rng.normal(size=(n, len(w))) * np.sqrt(S)
+    )
+    for i in range(len(P)):
+        top = np.maximum(top, drawn @ P[i] + np.sqrt(noise[i]) * rng.normal(size=n))
+    return expit(top).mean()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_maxima_agree_with_brute_force(whole):
+    P, w, S, noise, offsets = bags_of_latent_values([1, 2, 3, 5, 8, 13, 40])
+    S = S if whole else np.diag(S).copy()
+    draws = maxima.standard_draws(maxima.LARGEST, MIMLGP().n_draws)
+    yes, no = maxima.integrate_maxima(P @ w, P, S, noise, offsets, draws)
     assert_allclose(yes + no, 1.0, rtol=1e-12)
+    weights = [maxima.drawn_weights(w, S, maxima.standard_draws(len(w), MIMLGP().n_draws))]
+    for b in range(len(yes)):
+        rows = slice(offsets[b], offsets[b + 1])
+        expected = sampled(P[rows], w, S, noise[rows])
+        assert abs(yes[b] - expected) < 2e-3
+        blocks = [
+            (P[rows][i : i + 7], noise[rows][i : i + 7]) for i in range(0, offsets[b + 1] - offsets[b], 7)
+        ]
+        large = maxima.integrate_large_bag(blocks, weights, np.ones(1))
+        assert abs(large[0][0] - expected) < 6e-3  # noise of instances is drawn at random
+        assert_allclose(large[0] + large[1], 1.0, rtol=1e-12)
 
 
-def test_maximum_of_several_instances():
-    rng = np.random.default_rng(1)
-    F, spread = rng.normal(size=(5, 2)), rng.uniform(0.3, 1.5, 5)
-    x, w = np.polynomial.legendre.leggauss(32)
-    heights = (x + 1) / 2
-    yes, no = np.empty(2), np.empty(2)
-    nodes = np.log(heights / (1 - heights))
-    mean_logistic_of_max(F, spread, np.array([0, 2, 5]), nodes, w / 2, yes, no)
-    noise = rng.normal(size=(200_000, 5)) * spread
-    for b, rows in enumerate((slice(0, 2), slice(2, 5))):
-        sampled = np.mean([expit((F[rows, s] + noise[:, rows]).max(axis=1)).mean() for s in range(2)])
-        assert abs(yes[b] - sampled) < 3e-3
+def test_maximum_of_one_instance_is_the_plain_integral():
+    P, w, S, noise, _ = bags_of_latent_values([30])
+    draws = maxima.standard_draws(maxima.LARGEST, 2048)
+    yes, _ = maxima.integrate_maxima(P @ w, P, S, noise, np.arange(31), draws)
+    exact = expit(logistic_normal_log_odds(P @ w, np.einsum("ij,jk,ik->i", P, S, P) + noise))
+    assert_allclose(yes, exact, atol=5e-4)
+
+
+def test_maxima_do_not_depend_on_order_company_or_copies():
+    P, w, S, noise, offsets = bags_of_latent_values([4, 9, 6], seed=3)
+    draws = maxima.standard_draws(maxima.LARGEST, 2048)
+    yes, _ = maxima.integrate_maxima(P @ w, P, S, noise, offsets, draws)
+    turned = np.concatenate([np.arange(b - 1, a - 1, -1) for a, b in zip(offsets[:-1], offsets[1:])])
+    again, _ = maxima.integrate_maxima((P @ w)[turned], P[turned], S, noise[turned], offsets, draws)
+    assert_allclose(again, yes, rtol=1e-10)
+    alone, _ = maxima.integrate_maxima((P @ w)[4:13], P[4:13], S, noise[4:13], np.array([0, 9]), draws)
+    assert_allclose(alone, yes[1], rtol=1e-12)
+    twice = np.tile(P[:4], (2, 1))  # without noise, copies of an instance change nothing
+    quiet = np.zeros(8)
+    single, _ = maxima.integrate_maxima(P[:4] @ w, P[:4], S, quiet[:4], np.array([0, 4]), draws)
+    double, _ = maxima.integrate_maxima(twice @ w, twice, S, quiet, np.array([0, 8]), draws)
+    assert_allclose(single, double, atol=3e-3)
+
+
+def test_draws_with_an_older_scipy(monkeypatch):
+    class Sobol(qmc.Sobol):
+        def __init__(self, d, *, scramble=True, seed=None):
+            super().__init__(d, scramble=scramble, seed=seed)
+
+    now = maxima.standard_draws(5, 64)
+    monkeypatch.setattr(maxima.qmc, "Sobol", Sobol)
+    monkeypatch.setattr(maxima, "_SEED", "seed")  # what SciPy before 1.15 called it
+    assert_allclose(maxima.standard_draws(5, 64), now)
 
 
 def test_smooth_maximum():
@@ -288,7 +342,7 @@ def test_mode_evidence_and_prediction_agree_with_the_paper():
     bags, Y = problem()
     others, _ = problem(6, seed=11)
     Kf, width = spd(3), 1.5
-    model = MIMLGP(width=width, label_covariance=Kf, factor="eigen", share=1.0).fit(bags, Y)
+    model = MIMLGP(width=width, label_covariance=Kf, factor="eigen", share=1.0, scaling="none").fit(bags, Y)
     g, W, d, evidence, prior = dense_laplace(bags, Y, Kf, width)
     mean, _ = model.predict_latent(bags)
     assert_allclose(mean, g, rtol=1e-6, atol=1e-8)
@@ -334,7 +388,7 @@ def test_m_step_is_the_damped_step_of_the_paper():
 
 def test_learned_covariance_is_a_fixed_point():
     bags, Y = problem(n=80, seed=5)
-    model = MIMLGP(width=2.0, share=0.9999, tol=1e-4).fit(bags, Y)
+    model = MIMLGP(width=2.0, share=0.9999, tol=1e-4, scaling="none").fit(bags, Y)
     K = model.label_covariance_
     _, W, d, _, prior = dense_laplace(bags, Y, K, 2.0)
     H = dense_H(W, d, prior, K, InstanceKernel("gaussian", 2.0, 0.0).gram(bags.X, bags.offsets))
@@ -468,9 +522,8 @@ def test_slopes_of_the_smooth_maximum():
 
 def test_standard_mode_is_stationary_and_probabilities_agree_with_sampling():
     bags, Y = problem(n=25, seed=13)
-    model = MIMLGP("linear", assumption="standard", label_covariance=spd(3), n_draws=4096, constant=0.1).fit(
-        bags, Y
-    )
+    model = MIMLGP("linear", assumption="standard", label_covariance=spd(3), constant=0.1, scaling="none")
+    model.fit(bags, Y)
     Z = np.hstack([bags.X, np.full((bags.n_instances, 1), 0.1**0.5)])
     Q, m = 3, 4
     Kf = model.label_covariance_
@@ -490,7 +543,7 @@ def test_standard_mode_is_stationary_and_probabilities_agree_with_sampling():
         rows = Z[bags.offsets[i] : bags.offsets[i + 1]]
         for s in range(Q):
             top = (sampled[:, s * m : (s + 1) * m] @ rows.T).max(axis=1)
-            assert abs(expit(top).mean() - P[i, s]) < 5e-3
+            assert abs(expit(top).mean() - P[i, s]) < 4e-3  # of which the samples have half
 
 
 def test_standard_finds_the_instance_that_matters():
@@ -600,13 +653,15 @@ def test_transforms_dense_and_sparse(name):
     X[3] = 0.0
     X[:, 3] = 2.0
     before = X.copy()
-    dense = apply_transform(X, name, learn_scale(X, name))
+    dense = apply_transform(X, name, learn_transform(X, name))
     csr = sparse.csr_array(X)
-    assert_allclose(apply_transform(csr, name, learn_scale(csr, name)).toarray(), dense, rtol=1e-12)
+    assert_allclose(apply_transform(csr, name, learn_transform(csr, name)).toarray(), dense, rtol=1e-12)
     assert np.isfinite(dense).all()
     assert_allclose(X, before)
     if name == "minmax":
         assert_allclose(np.ptp(dense[:, :3], axis=0), 1.0)
+    if name in ("minmax", "standard"):
+        assert (dense[:, 3] == 0).all()  # a constant column says nothing
 
 
 def test_paper_mode():
@@ -648,7 +703,7 @@ def test_classes_and_binary():
     classes = rng.integers(0, 4, 150)
     rows = np.concatenate([rng.choice(np.flatnonzero(z == c), size) for c, size in zip(classes, sizes)])
     bags = Bags(X[rows], np.concatenate([[0], np.cumsum(sizes)]))
-    model = MIMLGP(width=40.0).fit(bags[:100], classes[:100])
+    model = MIMLGP(width=40.0, scaling="none").fit(bags[:100], classes[:100])
     assert (model.predict(bags[100:]) == classes[100:]).mean() > 0.95
     binary = MIMLGP("linear", scaling="minmax").fit(bags[:100], classes[:100] > 1)
     assert (binary.predict(bags[100:]) == (classes[100:] > 1)).mean() > 0.9
@@ -686,12 +741,32 @@ def test_heat_map_and_saving(tmp_path):
         {"share": 0.0},
         {"sharpness": ()},
         {"selection": "luck"},
+        {"width": float("nan")},
+        {"width": (1.0, float("nan"))},
+        {"tol": float("nan")},
+        {"constant": -1.0},
+        {"scale": float("inf")},
+        {"n_draws": 0},
+        {"cv": 1},
+        {"label_covariance": np.full((3, 3), np.nan)},
+        {"label_covariance": 3.0},
+        {"scaling": ("none", "squared")},
+        {"max_iter": -3},
     ],
 )
 def test_bad_settings_are_refused_by_name(settings):
     bags, Y = problem()
     with pytest.raises(ValueError, match=next(iter(settings))):
         MIMLGP(**settings).fit(bags, Y)
+
+
+@pytest.mark.parametrize("method", ["predict_latent", "instance_latent"])
+def test_own_methods_need_a_fit(method):
+    bags, _ = problem()
+    with pytest.raises(NotFittedError):
+        getattr(MIMLGP(), method)(bags)
+    with pytest.raises(NotFittedError):
+        MIMLGP().correlated_labels()
 
 
 def test_scene_paper_mode(public_data):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from scipy.optimize import minimize
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
@@ -427,14 +428,29 @@ def test_bad_parameters_are_refused_by_name():
         "gate_penalty": -1.0,
         "expert_penalty": float("nan"),
         "n_landmarks": 2.5,
+        "tol": float("nan"),
+        "max_iter": -3,
+        "n_jobs": 0,
     }
     for name, value in bad.items():
+        for model in (MMMIL(**{name: value}), OneVsRestMIL(MMMIL(**{name: value}))):
+            with pytest.raises(ValueError, match=name):
+                model.fit(bags, y)
         with pytest.raises(ValueError, match=name):
-            MMMIL(**{name: value}).fit(bags, y)
+            select_n_clusters(MMMIL(**{name: value}), bags, y, (1, 2), criterion="bic")
+    with pytest.raises(ValueError, match=r"estimator of OneVsRestMIL.*fit and decision_function"):
+        OneVsRestMIL("svm").fit(bags, y)
     with pytest.raises(ValueError, match="criterion"):
         select_n_clusters(MMMIL(), bags, y, criterion="aic")
     with pytest.raises(ValueError, match="n_clusters"):
         select_n_clusters(MMMIL(), bags, y, [])
+
+
+@pytest.mark.parametrize("method", ["instance_proba", "cluster_proba", "bag_clusters"])
+def test_own_methods_need_a_fit(method):
+    bags, _, _ = faces(20, 1)
+    with pytest.raises(NotFittedError):
+        getattr(MMMIL(), method)(bags)
 
 
 @pytest.mark.parametrize("kernel", [None, "rbf"])
