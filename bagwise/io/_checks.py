@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.errors import BagwiseError, DataError
+from bagwise.labels import KEPT_DENSE
 
 _BLOCK = 1 << 20  # values looked at together; small enough to stay in cache
 
@@ -143,6 +144,11 @@ def check_size(n_bytes: int, max_bytes: int, path: str | PathLike[str], what: st
             "if that is right, read it with a larger max_bytes",
             path=path,
         )
+
+
+def check_labels(n_bags: int, n_labels: int, max_bytes: int, path: str | PathLike[str]) -> None:
+    """Refuse a label matrix that would be kept dense and takes more memory than allowed."""
+    check_size(min(n_bags * n_labels, KEPT_DENSE), max_bytes, path, "has label sets of")
 
 
 @contextmanager

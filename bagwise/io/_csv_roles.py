@@ -9,12 +9,20 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise.errors import DataError
-from bagwise.io._csv_table import CsvText, natural
+from bagwise.io._csv_table import EMPTY, NUMBER, CsvText, natural
+from bagwise.utils import columns as by_name
 from bagwise.utils.arrow import to_numpy
+from bagwise.utils.columns import listed
 
 BAG_COLUMNS = ("bag_id", "bag")
 INSTANCE_LABEL_COLUMNS = ("instance_label", "label", "letter")
-RESERVED = {*BAG_COLUMNS, *INSTANCE_LABEL_COLUMNS, "labels", "instance", "row", "group", "splits"}
+FEATURE, INFO, LABEL = "feature:", "info:", "label:"  # what a name may begin with to say what it is
+ROW_COUNTERS = "counts rows"
+
+
+def is_plain(name: str) -> bool:
+    """Whether a column of numbers with this name is read as a feature without further words."""
+    return not name.startswith((FEATURE, INFO, LABEL)) and by_name.doubt(name) is None
 
 
 @dataclass
@@ -30,12 +38,40 @@ class Roles:
     group: int | None = None
     splits: int | None = None
     info: dict[str, tuple[int, Callable[[pa.Array], np.ndarray]]] = field(default_factory=dict)
+    empty: list[int] = field(default_factory=list)  # nothing to be seen in the first rows
+    doubtful: dict[str, str] = field(default_factory=dict)  # numbers that are no features, and why
 
     @property
     def texts(self) -> list[int]:
         """Columns to be read as text."""
         single = [self.bag, self.labels, self.instance_label, self.group, self.splits]
-        return [k for k in [*single, *(k for k, _ in self.info.values())] if k is not None]
+        return [k for k in [*single, *(k for k, _ in self.info.values()), *self.empty] if k is not None]
+
+    def drop_features(self, which: dict[int, str], names: Sequence[str]) -> None:
+        """Take columns out of the features, each for a reason."""
+        self.features = [k for k in self.features if k not in which]
+        self.doubtful |= {names[k]: reason for k, reason in which.items()}
+
+    def name_features(self, names: Sequence[str]) -> None:
+        """Set the names of the features; f1, f2, ... in order count as none."""
+        chosen = [names[k].removeprefix(FEATURE) for k in self.features]
+        unnamed = chosen == [f"f{k}" for k in range(1, len(chosen) + 1)]
+        self.feature_names = None if unnamed else chosen
+
+    def public(self, names: Sequence[str]) -> by_name.Roles:
+        """What was chosen, by the names of the columns."""
+        single = {
+            self.bag: "bag",
+            self.labels: "labels",
+            self.instance_label: "instance label",
+            self.group: "group",
+            self.splits: "splits",
+        }
+        found = dict.fromkeys(self.features, "feature") | dict.fromkeys(self.flags, "label")
+        found |= dict.fromkeys((k for k, _ in self.info.values()), "fact")
+        found |= {k: role for k, role in single.items() if k is not None}
+        roles = {name: found.get(k, "left out") for k, name in enumerate(names)}
+        return by_name.Roles(roles, self.doubtful)
 
 
 def find_roles(
@@ -53,16 +89,18 @@ def find_roles(
         twice = next(name for k, name in enumerate(names) if position[name] != k)
         raise DataError(f"two columns are called {twice!r}", path=text.path, line=1)
 
-    def at(name: str) -> int:
+    def at(name: str, advice: str = "") -> int:
         if name not in position:
-            found = ", ".join(map(repr, names[:20]))
-            raise DataError(f"no column {name!r}; the columns are {found}", path=text.path, line=1)
+            found = listed(map(repr, names), 20)
+            raise DataError(f"no column {name!r}{advice}; the columns are {found}", path=text.path, line=1)
         return position[name]
 
     if bag is None:
-        bag = next((name for name in BAG_COLUMNS if name in position), BAG_COLUMNS[0])
-    roles = Roles(at(bag))
-    numeric = text.numeric()
+        found = next((name for name in BAG_COLUMNS if name in position), BAG_COLUMNS[0])
+        roles = Roles(at(found, " that says to which bag a row belongs (name another with bag=...)"))
+    else:
+        roles = Roles(at(bag))
+    kinds = text.kinds()
     for name in features or ():
         roles.features.append(at(name))
     for name in info:
@@ -72,45 +110,41 @@ def find_roles(
     elif labels is not None:
         roles.flags = [at(name) for name in labels]
     else:
-        roles.flags = [k for name, k in position.items() if name.startswith("label:")]
+        roles.flags = [k for name, k in position.items() if name.startswith(LABEL)]
         roles.labels = None if roles.flags else position.get("labels")
     if instance_label is None:
         free = set(position) - set(features or ()) - set(info)
         free -= {names[k] for k in [*roles.flags, roles.bag, roles.labels] if k is not None}
         candidates = [name for name in INSTANCE_LABEL_COLUMNS if name in free]
         instance_label = next(
-            (name for name in candidates if name == "instance_label" or not numeric[position[name]]), None
+            (name for name in candidates if name == "instance_label" or kinds[position[name]] != NUMBER), None
         )
     if instance_label is not None:
         roles.instance_label = at(instance_label)
-    if not roles.flags and roles.labels is None and roles.instance_label is None:
-        raise DataError(
-            "no labels found: name the label columns of the bags with labels=[...], or the column with the "
-            "label of each instance with instance_label=...",
-            path=text.path,
-            line=1,
-        )
-    _take_the_rest(roles, names, numeric, features is None)
-    if not roles.features:
-        raise DataError("no column of numbers is left for features", path=text.path, line=1)
-    chosen = [names[k] for k in roles.features]
-    unnamed = chosen == [f"f{k}" for k in range(1, len(chosen) + 1)]
-    roles.feature_names = None if unnamed else chosen
+    _take_the_rest(roles, names, kinds, features is None)
     return roles
 
 
-def _take_the_rest(roles: Roles, names: list[str], numeric: list[bool], guess_features: bool) -> None:
+def _take_the_rest(roles: Roles, names: list[str], kinds: list[str], guess_features: bool) -> None:
     taken = {*roles.texts, *roles.features, *roles.flags}
     for k, name in enumerate(names):
-        if k in taken or name == "instance":
+        if k in taken or name in ("instance", "labels") or name.startswith(LABEL):
             continue
         if name == "group":
             roles.group = k
         elif name == "splits":
             roles.splits = k
-        elif name.startswith("info:") or name == "row":
-            roles.info.setdefault(name.removeprefix("info:"), (k, natural))
-        elif not numeric[k]:
+        elif name.startswith(INFO) or name == "row":
+            roles.info.setdefault(name.removeprefix(INFO), (k, natural))
+        elif kinds[k] == EMPTY:
+            roles.empty.append(k)
+        elif kinds[k] != NUMBER:
             roles.info.setdefault(name, (k, to_numpy))
         elif guess_features:
-            roles.features.append(k)
+            reason = None if name.startswith(FEATURE) else by_name.doubt(name)
+            if reason is None:
+                roles.features.append(k)
+                continue
+            roles.doubtful[name] = reason
+            if reason != ROW_COUNTERS:
+                roles.info.setdefault(name, (k, natural))

@@ -13,12 +13,15 @@ from bagwise.errors import DataError
 from bagwise.labels import label_matrix
 
 POSITIVE = "positive"  # the one label of sets that only tell positive from negative bags
-_INTEGER = re.compile(r"-?[1-9][0-9]{0,17}|0", re.ASCII)
-_LONGEST_NAME = 255  # NumPy gives every name of a column the room of the longest
+_INTEGER = re.compile(r"-?[1-9][0-9]{0,19}|0", re.ASCII)
+_DECIMAL = re.compile(r"-?[0-9]+\.[0-9]+(e[+-][0-9]+)?|-?[0-9](\.[0-9]+)?e[+-][0-9]+", re.ASCII)
+LONGEST_NAME = 255  # NumPy gives every name of a column the room of the longest
 
 
 def natural_ids(texts: Sequence[str], lines: Sequence[int], path: str | PathLike[str]) -> np.ndarray:
-    """Names as written: integers if all of them are, else text.
+    """Names as written: numbers if all of them are written as Python writes them, else text.
+
+    So names that differ stay different: ``01``, ``1`` and ``1.0`` are three.
 
     Examples
     --------
@@ -27,14 +30,30 @@ def natural_ids(texts: Sequence[str], lines: Sequence[int], path: str | PathLike
     >>> natural_ids(["12", "07"], [1, 2], "toy.data").tolist()
     ['12', '07']
     """
-    if all(map(_INTEGER.fullmatch, texts)):
-        return np.array([int(text) for text in texts], dtype=np.int64)
     for text, line in zip(texts, lines):
-        if not text or len(text) > _LONGEST_NAME:
+        if not text or len(text) > LONGEST_NAME:
             problem = "an empty name" if not text else f"a name of {len(text):,} characters"
             raise DataError(
-                f"{problem}; names have 1 to {_LONGEST_NAME} characters", path=path, line=int(line)
+                f"{problem}; names have 1 to {LONGEST_NAME} characters", path=path, line=int(line)
             )
+    return natural_names(texts)
+
+
+def natural_names(texts: Sequence[str]) -> np.ndarray:
+    """As `natural_ids`, for names that may be empty or long.
+
+    Examples
+    --------
+    >>> natural_names(["1.5", "2.0"]).tolist(), natural_names(["1.5", "2"]).tolist()
+    ([1.5, 2.0], ['1.5', '2'])
+    """
+    if len(texts) and all(map(_INTEGER.fullmatch, texts)):
+        values = [int(text) for text in texts]
+        for kind in (np.int64, np.uint64):
+            if np.iinfo(kind).min <= min(values) and max(values) <= np.iinfo(kind).max:
+                return np.array(values, dtype=kind)
+    elif len(texts) and all(_DECIMAL.fullmatch(text) and repr(float(text)) == text for text in texts):
+        return np.array([float(text) for text in texts])
     return np.array(texts, dtype=np.str_)
 
 

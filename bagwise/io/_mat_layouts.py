@@ -46,7 +46,10 @@ def cells(variables: dict[str, Any], path: Path, labels: str | None, instances: 
     check_unique_ids(ids, path)
     Y = _label_matrix(variables, labels, len(bags))
     known = None
-    if one_hot is not None:
+    if not Y.shape[1]:
+        if one_hot is not None or "instance_labels" in variables:
+            raise DataError("labels of instances, but no label matrix Y of the bags")
+    elif one_hot is not None:
         known = _from_one_hot(one_hot, bags, Y.shape[1])
     elif "instance_labels" in variables:
         parts = [
@@ -58,7 +61,7 @@ def cells(variables: dict[str, Any], path: Path, labels: str | None, instances: 
     if known is not None:
         check_instance_labels(Y, known, bags.offsets, bags.bag_ids, path)
     check_finite(bags.X, bags.offsets, bags.bag_ids, path)
-    return Dataset(bags, Y, tuple(names or ()), instance_Y=known)
+    return Dataset(bags, Y, tuple(names or ()) if Y.shape[1] else (), instance_Y=known)
 
 
 def partial_labels(variables: dict[str, Any], path: Path, bag_index: np.ndarray | None) -> Dataset:
@@ -205,6 +208,8 @@ def _names(value: Any) -> Any:
 def _label_matrix(variables: dict[str, Any], labels: str | None, n_bags: int) -> np.ndarray:
     # Y_backup of the letter sets is Y and the pooled unknown letters: the whole truth
     name = labels or next((name for name in ("Y_backup", "Y", "targets") if name in variables), None)
+    if name is None and "bags" in variables:  # bags to be predicted
+        return np.zeros((n_bags, 0), dtype=np.int8)
     if name is None or name not in variables:
         raise DataError(f"no label matrix {labels or 'Y'!r}; the variables are {_listed(variables)}")
     Y = _dense(variables[name], name)

@@ -19,27 +19,30 @@ def foreign_facts(
     """Facts about a bare table, and the table with our column names.
 
     Views are the columns with lists of lists; the label column holds lists of names or of numbers (which
-    become names), or one per bag. Other columns than those of our layout are left out.
+    become names), or one per bag; there may be none. Other columns than those of our layout are left out.
     """
-    if labels not in table.column_names:
+    if labels not in table.column_names and (labels != "labels" or label_names is not None):
         found = ", ".join(map(repr, table.column_names))
         raise DataError(f"no column {labels!r} of labels; columns are {found}. Name it with labels=...")
     views = [f.name for f in table.schema if _is_list(f.type) and _holds_instances(f)]
     if not views:
         raise DataError("no column holds lists of instances, each a list of numbers")
     several = len(views) > 1
-    sets = _as_lists(table.column(labels))
-    columns = {"labels": sets} | {view if several else ONE_VIEW: table.column(view) for view in views}
+    columns = {view if several else ONE_VIEW: table.column(view) for view in views}
+    if labels in table.column_names:
+        columns["labels"] = _as_lists(table.column(labels))
     if bag in table.column_names:
         columns["bag_id"] = table.column(bag)
     for name in ("instance_labels", "instance_info"):
         for suffix in [f":{view}" for view in views] if several else [""]:
+            if name == "instance_labels" and "labels" not in columns:
+                continue
             if name + suffix in table.column_names:
                 columns[name + suffix] = table.column(name + suffix)
     if "group" in table.column_names:
         columns["group"] = table.column("group")
     if label_names is None:
-        entries = [sets, *(c for name, c in columns.items() if name.startswith("instance_labels"))]
+        entries = [c for name, c in columns.items() if name == "labels" or name.startswith("instance_labels")]
         occurring = {name for column in entries for name in pc.unique(_flat(column)).to_pylist()}
         label_names = sorted(occurring - {None})
     about = {"n_features": None, "named_bags": "bag_id" in columns, "feature_names": None, "info": None}

@@ -15,7 +15,8 @@ r"""ARFF with a relational attribute: one line per bag, its instances in one quo
     9,"2,2",0,1
 
 A Mulan label list (``birds.xml`` beside ``birds.arff``) says which attributes are labels; without one, every
-attribute with the values 0 and 1 is. Labels keep the order of the ARFF header.
+attribute with the values 0 and 1 is, except the first if it is called ``id``, ``bag_id`` or alike. Labels
+keep the order of the ARFF header; a file without any holds bags to be predicted.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from bagwise.io._grouping import natural_ids
 from bagwise.io._mulan_xml import label_list, read_label_list
 from bagwise.io._numbers import parse_rows
 from bagwise.io._source import MAX_BYTES, blame
-from bagwise.io._writable import writable_bags
+from bagwise.io._writable import lost_facts, writable_bags
 from bagwise.labels import unknown_label
 from bagwise.utils.files import replacing
 
@@ -56,6 +57,7 @@ NAME = "arff"
 DESCRIPTION = "ARFF with a relational attribute, one line per bag (Weka, Mulan, MIML library)"
 SUFFIXES = (".arff",)
 
+_ID = re.compile(r"(bag)?[ _-]?(id|name|number)( of this file)?|bag", re.IGNORECASE)  # what ids are called
 _PAIR = re.compile(r".+_[12]\.arff(\.gz)?", re.IGNORECASE)
 
 
@@ -143,12 +145,19 @@ def read(
     check_finite(X, offsets, bag_ids, path, row_lines, feature_names)
     with blame(path):
         bags = Bags(X, offsets, bag_ids=bag_ids, feature_names=feature_names)
-        return Dataset(bags, np.array(Y, dtype=np.int8), tuple(names), name=header.relation)
+        matrix = np.array(Y, dtype=np.int8).reshape(len(sizes), len(names))
+        return Dataset(bags, matrix, tuple(names), name=header.relation)
 
 
 def check_writable(dataset: Dataset) -> None:
     """Refuse what ARFF cannot hold."""
     writable_bags(dataset, "ARFF")
+
+
+def lost(dataset: Dataset) -> list[str]:
+    """What ARFF has no place for."""
+    facts = ("instance_Y", "instance_info", "groups", "splits", "description", "citation", "licence")
+    return lost_facts(dataset, facts)
 
 
 def write(dataset: Dataset, path: str | Path) -> None:
@@ -181,10 +190,12 @@ def write(dataset: Dataset, path: str | Path) -> None:
     ]
     with replacing(path) as temporary, _opened(temporary) as handle:
         handle.write("\n".join(head) + "\n")
-        for bag_id, bag, y in zip(ids, bags, dataset.Y):
+        Y = dataset.Y_sparse
+        for k, (bag_id, bag) in enumerate(zip(ids, bags)):
+            y = Y[[k]].toarray()[0]
             dense = bag.toarray() if sparse.issparse(bag) else bag
             field = "\\n".join(",".join(map(repr, row)) for row in dense.tolist())
-            handle.write(f'{bag_id},"{field}",{",".join(map(str, y.tolist()))}\n')
+            handle.write(",".join([bag_id, f'"{field}"', *map(str, y.tolist())]) + "\n")
 
 
 def _opened(path: Path) -> IO[str]:
@@ -232,7 +243,9 @@ def _label_names(
     if xml is None and beside.exists():
         xml = beside
     if xml is None:
-        return [a.name for a in header.attributes if a.kind == "nominal" and set(a.values) == {"0", "1"}]
+        binary = [a for a in header.attributes if a.kind == "nominal" and set(a.values) == {"0", "1"}]
+        first = header.attributes[0]  # two bags may be called 0 and 1
+        return [a.name for a in binary if a is not first or not _ID.fullmatch(a.name)]
     listed = read_label_list(xml, max_bytes)
     for name, line in listed.items():
         if name not in known:
@@ -258,10 +271,6 @@ def _roles(header: Header, labels: Sequence[str], path: Path) -> tuple[int, int 
                 path=path,
                 line=inner.line,
             )
-    if not labels:
-        raise DataError(
-            "no label attribute with the values {0,1}; name the labels with labels=[...]", path=path
-        )
     others = [
         k for k, a in enumerate(header.attributes) if a.name not in set(labels) and a.kind != "relational"
     ]
@@ -270,7 +279,7 @@ def _roles(header: Header, labels: Sequence[str], path: Path) -> tuple[int, int 
         raise DataError(
             f"attribute {extra.name!r} is neither a label nor the bag id "
             f"({header.attributes[others[0]].name!r}); labels are the attributes with the values {{0,1}}, "
-            "those of the .xml file, or labels=[...]",
+            "those of the .xml file, or labels=[...]" + ("" if labels else "; none was found"),
             path=path,
             line=extra.line,
         )

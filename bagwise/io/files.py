@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from importlib import import_module
 from os import PathLike
@@ -10,7 +11,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from bagwise.dataset import Dataset
-from bagwise.errors import DataError
+from bagwise.errors import DataError, DataWarning
 from bagwise.io._checks import check_finite, check_unique_ids
 from bagwise.io._facts import views_of
 from bagwise.io._source import MAX_BYTES, blame
@@ -83,6 +84,8 @@ def read(
 def write(dataset: Dataset, path: str | PathLike[str], format: str | None = None) -> None:
     """Write a data set; the file appears, or replaces an older one, only when it is complete.
 
+    What the format has no place for is left out, and a warning names it; Parquet and npz keep everything.
+
     Parameters
     ----------
     dataset : Dataset
@@ -115,6 +118,12 @@ def write(dataset: Dataset, path: str | PathLike[str], format: str | None = None
     if hasattr(module, "check_writable"):
         with blame(path):
             module.check_writable(dataset)
+    if gone := module.lost(dataset) if hasattr(module, "lost") else []:
+        warnings.warn(
+            f"{path}: {module.NAME} has no place for {'; '.join(gone)}: left out. A .parquet file keeps all",
+            DataWarning,
+            stacklevel=2,
+        )
     with blame(path), replacing(path) as temporary:
         module.write(dataset, temporary)
 

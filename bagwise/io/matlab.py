@@ -28,7 +28,7 @@ from bagwise.io import _mat_layouts
 from bagwise.io._mat5 import byte_order, read_variables
 from bagwise.io._numbers import parse_rows, whole_numbers
 from bagwise.io._source import MAX_BYTES, blame, numbered_lines
-from bagwise.io._writable import writable_bags
+from bagwise.io._writable import lost_facts, writable_bags
 from bagwise.utils.files import replacing
 
 NAME = "matlab"
@@ -133,6 +133,11 @@ def check_writable(dataset: Dataset) -> None:
     writable_bags(dataset, "MATLAB")
 
 
+def lost(dataset: Dataset) -> list[str]:
+    """What the layout of cells has no place for."""
+    return lost_facts(dataset, ("instance_info", "groups", "splits", "description", "citation", "licence"))
+
+
 def write(dataset: Dataset, path: str | Path) -> None:
     """Write the layout of cells: ``bags``, ``Y``, names, and instance labels (from 1, 0 for unknown).
 
@@ -143,9 +148,9 @@ def write(dataset: Dataset, path: str | Path) -> None:
         bags = writable_bags(dataset, "MATLAB")
     variables: dict[str, Any] = {
         "bags": _column(bag.tocsc() if sparse.issparse(bag) else bag for bag in bags),
-        "Y": dataset.Y.astype(np.uint8),
-        "label_names": _column(dataset.label_names),
     }
+    if dataset.has_labels:
+        variables |= {"Y": dataset.Y.astype(np.uint8), "label_names": _column(dataset.label_names)}
     if bags.has_bag_ids:
         ids = bags.bag_ids
         variables["bag_ids"] = (

@@ -1,9 +1,9 @@
 """NumPy archive (npz) with every fact of a data set and no pickled object.
 
-Holds ``Y``, ``facts`` (one JSON text) and, for one view, ``offsets`` with ``X`` or, if sparse, ``data``,
-``indices`` and ``indptr``; optional are ``bag_ids``, ``groups``, ``instance_Y``, ``info0``, ``info1``, ...
-and ``split0``, ``split1``, ... in the order of the names in ``facts``. With several views the arrays of
-view k begin with ``view<k>.``.
+Holds ``facts`` (one JSON text), ``Y`` (for very many labels ``Y_indices`` and ``Y_indptr``) and, for one
+view, ``offsets`` with ``X`` or, if sparse, ``data``, ``indices`` and ``indptr``; optional are ``bag_ids``,
+``groups``, ``instance_Y``, ``info0``, ``info1``, ... and ``split0``, ``split1``, ... in the order of the names
+in ``facts``. With several views the arrays of view k begin with ``view<k>.``.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
-from scipy import sparse
 
-from bagwise.bags import Bags
+from bagwise.bags import Bags, checked_csr
 from bagwise.dataset import Dataset
 from bagwise.errors import DataError
 from bagwise.io import _facts
 from bagwise.io._checks import check_finite, check_size, check_unique_ids, damaged
 from bagwise.io._source import MAX_BYTES, read_bytes
+from bagwise.labels import KEPT_DENSE
 
 NAME = "npz"
 SUFFIXES = (".npz",)
@@ -53,7 +53,12 @@ def write(dataset: Dataset, path: str | Path) -> None:
     """
     facts = _facts.facts_of(dataset)
     known = _facts.instance_labels_of(dataset)
-    arrays: dict[str, np.ndarray] = {"facts": np.array(json.dumps(facts)), "Y": dataset.Y}
+    arrays: dict[str, np.ndarray] = {"facts": np.array(json.dumps(facts))}
+    n_bags, n_labels = len(dataset), len(dataset.label_names)
+    if n_bags * n_labels <= KEPT_DENSE:
+        arrays["Y"] = dataset.Y
+    else:
+        arrays |= {"Y_indices": dataset.Y_sparse.indices, "Y_indptr": dataset.Y_sparse.indptr}
     if dataset.groups is not None:
         arrays["groups"] = _plain(dataset.groups, "groups")
     for k, which in enumerate(dataset.splits.values()):
@@ -122,7 +127,11 @@ def read(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Dataset:
             if "instance_Y" in parts:
                 known[view] = parts["instance_Y"]
         splits = {str(name): arrays[f"split{k}"] for k, name in enumerate(facts["splits"])}
-        return _facts.rebuild(facts, views, arrays["Y"], known, arrays.get("groups"), splits)
+        Y = arrays.get("Y")
+        if Y is None:
+            ones = np.ones(len(arrays["Y_indices"]), dtype=np.int8)
+            Y = checked_csr(ones, arrays["Y_indices"], arrays["Y_indptr"], len(facts["label_names"]))
+        return _facts.rebuild(facts, views, Y, known, arrays.get("groups"), splits)
 
 
 def _arrays(archive: zipfile.ZipFile, max_bytes: int, path: Path) -> dict[str, np.ndarray]:
@@ -163,7 +172,7 @@ def _array(member: Any, info: zipfile.ZipInfo) -> np.ndarray:
 def _bags(parts: dict[str, np.ndarray], about: dict[str, Any]) -> Bags:
     X = parts.get("X")
     if X is None:
-        X = _csr(parts["data"], parts["indices"], parts["indptr"], about["n_features"])
+        X = checked_csr(parts["data"], parts["indices"], parts["indptr"], about["n_features"])
     elif X.ndim != 2 or X.shape[1] != about["n_features"]:
         raise DataError(f"instances have shape {X.shape}, expected {about['n_features']} columns")
     info = {}
@@ -184,20 +193,3 @@ def _bags(parts: dict[str, np.ndarray], about: dict[str, Any]) -> Bags:
         instance_info=info,
         feature_names=about["feature_names"],
     )
-
-
-def _csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, n_features: int) -> sparse.csr_array:
-    """CSR from parts that nobody has checked; a wrong index would read foreign memory later."""
-    if (
-        any(part.ndim != 1 for part in (data, indices, indptr))
-        or not len(indptr)
-        or len(data) != len(indices)
-    ):
-        raise DataError("the parts of a sparse matrix do not fit together")
-    if indices.dtype.kind != "i" or indptr.dtype.kind != "i":
-        raise DataError("the places in a sparse matrix must be integers")
-    if indptr[0] != 0 or indptr[-1] != len(data) or (indptr[1:] < indptr[:-1]).any():
-        raise DataError("the rows of a sparse matrix do not run from the first value to the last")
-    if len(indices) and not (indices.min() >= 0 and indices.max() < n_features):
-        raise DataError(f"a sparse matrix has a column outside 0..{n_features - 1}")
-    return sparse.csr_array((data, indices, indptr), shape=(len(indptr) - 1, n_features), copy=False)

@@ -6,7 +6,7 @@ column                     holds
 ``bag_id``                 name of the bag, or its position
 ``instances``              list of instances, each a ``fixed_size_list`` of numbers or, if sparse, a list of
                            ``(index, value)``; with several views one such column per view, under its name
-``labels``                 list of the names of the bag's labels
+``labels``                 list of the names of the bag's labels; no such column without labels
 ``instance_labels``        list of the names of the instances' labels, null where unknown (optional)
 ``instance_info``          list of structs: the facts about each instance (optional)
 ``group``                  group of the bag (optional)
@@ -28,12 +28,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from scipy import sparse
 
 from bagwise.bags import Bags
 from bagwise.dataset import Dataset
 from bagwise.errors import DataError
 from bagwise.io import _facts
-from bagwise.io._checks import check_finite, check_size, check_unique_ids, damaged
+from bagwise.io._checks import check_finite, check_labels, check_size, check_unique_ids, damaged
 from bagwise.io._parquet_columns import (
     info_from_lists,
     info_to_lists,
@@ -92,7 +93,7 @@ def _table(dataset: Dataset) -> tuple[pa.Table, list[str], list[str]]:
     known = _facts.instance_labels_of(dataset)
     names = pa.array(dataset.label_names, pa.string())
     columns: dict[str, Any] = {"bag_id": to_column(dataset.bags.bag_ids, "bag ids")}
-    floats, texts = [], ["labels.list.element"]
+    floats, texts = [], ["labels.list.element"] if dataset.has_labels else []
 
     def add(name: str, column: Any) -> None:
         if name in columns:
@@ -108,9 +109,9 @@ def _table(dataset: Dataset) -> tuple[pa.Table, list[str], list[str]]:
             texts.append(f"instance_labels{suffix}.list.element")
         if bags.instance_info:
             add("instance_info" + suffix, info_to_lists(bags.instance_info, bags.offsets))
-    bag, label = np.nonzero(dataset.Y)
-    ends = np.searchsorted(bag, np.arange(len(dataset) + 1))
-    add("labels", names_to_lists(label, names, ends))
+    if dataset.has_labels:
+        Y = dataset.Y_sparse
+        add("labels", names_to_lists(Y.indices, names, Y.indptr))
     if dataset.groups is not None:
         add("group", to_column(dataset.groups, "groups"))
     if dataset.splits:
@@ -150,7 +151,8 @@ def read(
     max_bytes : int
         Refuse a file that takes more than this when unpacked.
     labels, bag : str
-        Columns of label names and of bag ids. A table without bag ids has bags named by position.
+        Columns of label names and of bag ids. A table without bag ids has bags named by position, one
+        without ``labels`` bags to be predicted.
     label_names : sequence of str, optional
         The labels in order, for tables of other software; by default the sorted names that occur.
     """
@@ -188,7 +190,7 @@ def _dataset(groups: Iterator[pa.Table], facts: dict[str, Any], path: Path, max_
                 done += len(chunk)
         rest.append(table.drop_columns(list(builders)))
     others = pa.concat_tables(rest)
-    check_size(others.num_rows * len(facts["label_names"]), max_bytes, path, "has label sets of")
+    check_labels(others.num_rows, len(facts["label_names"]), max_bytes, path)
     columns = dict(zip(others.column_names, others.columns))
     label_names = pa.array(map(str, facts["label_names"]), pa.string())
     ids = to_numpy(columns["bag_id"]) if "bag_id" in columns else None
@@ -207,9 +209,14 @@ def _dataset(groups: Iterator[pa.Table], facts: dict[str, Any], path: Path, max_
         )
         if (lists := columns.get("instance_labels" + suffix)) is not None:
             known[view] = names_from_lists(lists, label_names, ids, offsets)[1]
-    Y = np.zeros((others.num_rows, len(label_names)), dtype=np.int8)
-    bag, label = names_from_lists(columns["labels"], label_names, ids)
-    Y[bag, label] = 1
+    Y = None
+    if "labels" in columns:
+        bag, label = names_from_lists(columns["labels"], label_names, ids)
+        ones = np.ones(len(bag), dtype=np.int8)
+        Y = sparse.coo_array((ones, (bag, label)), shape=(others.num_rows, len(label_names))).tocsr()
+        Y.data[:] = 1  # a label named twice is there once
+    elif len(label_names):
+        raise DataError("has label names but no column of labels")
     groups_of_bags = to_numpy(columns["group"]) if "group" in columns else None
     return _facts.rebuild(facts, views, Y, known, groups_of_bags, _splits(columns, facts))
 

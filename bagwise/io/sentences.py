@@ -3,7 +3,7 @@
 =================== ==========================================================================
 ``S-data.dat``      a document per line: ``<2> <3> 5 0 5 <1> 7``, that is two sentences, the first
                     of the three words 5, 0, 5
-``S-label.dat``     a row of 0/1 per document
+``S-label.dat``     a row of 0/1 per document; without it, documents to be predicted
 ``S-sentlabel.dat`` optional: a group ``<0 1 0>`` per sentence with at most one 1
 ``vocabs.txt``      ``word, index`` per line, indices from 0
 ``label_list.dat``  optional: the label names, separated by commas
@@ -83,6 +83,13 @@ def read(
     names = list(label_names) if label_names is not None else _label_list(folder, max_bytes)
 
     found = [_part(folder, name, words, names, max_bytes) for name in parts]
+    bare = [name for name, data in zip(parts, found) if not data.has_labels]
+    if 0 < len(bare) < len(parts):
+        raise DataError(
+            f"the part {bare[0]} has no {bare[0]}-label.dat and others have theirs; read parts one by one "
+            "with part=...",
+            path=folder,
+        )
     if len({data.Y.shape[1] for data in found}) != 1:
         widths = ", ".join(f"{name} {data.Y.shape[1]}" for name, data in zip(parts, found))
         raise DataError(f"the parts have different numbers of labels: {widths}", path=folder)
@@ -104,12 +111,15 @@ def _part(folder: Path, part: str, words: list[str], names: list[str] | None, ma
     path = _file(folder, f"{part}-data.dat")
     X, offsets, lines = _counts(path, len(words), max_bytes)
     label_path = _file(folder, f"{part}-label.dat")
+    ids = np.array([f"{part}/{k}" for k in range(1, len(lines) + 1)])
+    if not _exists(folder, f"{part}-label.dat"):
+        with blame(path):
+            return Dataset(Bags(X, offsets, bag_ids=ids, feature_names=words))
     Y = _labels(label_path, names, max_bytes)
     if len(Y) != len(lines):
         raise DataError(
             f"{len(Y)} rows of labels for the {len(lines)} documents of {path.name}", path=label_path
         )
-    ids = np.array([f"{part}/{k}" for k in range(1, len(lines) + 1)])
     known = None
     if _exists(folder, f"{part}-sentlabel.dat"):
         known = _sentence_labels(_file(folder, f"{part}-sentlabel.dat"), Y, offsets, ids, max_bytes)

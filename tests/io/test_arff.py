@@ -139,7 +139,7 @@ def test_no_relation_or_no_label(tmp_path):
     text = "\n".join(
         line for line in (HEAD + ROWS).split("\n") if "{0,1}" not in line and "{1,0}" not in line
     )
-    refused(write(tmp_path, text), None, "no label attribute")
+    refused(write(tmp_path, text), 11, "expected 2 fields, found 4")
     refused(write(tmp_path, HEAD + ROWS), None, "did you mean 'wren'", labels=["wrenn"])
 
 
@@ -200,7 +200,7 @@ def test_what_cannot_be_written(tmp_path):
     for other, word in [
         (Dataset(MultiViewBags({"a": bags}), [["x"]]), "one view"),
         (Dataset(bags[:0], np.zeros((0, 1))), "without bags"),
-        (Dataset(bags, np.zeros((1, 0))), "without labels"),
+        (Dataset(Bags([[1.0]], [0, 1], bag_ids=[""]), [["x"]]), "the empty id ''"),
         (Dataset(Bags([[1.0], [2.0]], [0, 1, 2], bag_ids=["a", "a"]), [["x"], []]), "occurs twice"),
     ]:
         with pytest.raises(DataError, match=word):

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_sets import NAMES, assert_same, bags, small_set
+from random_sets import NAMES, assert_same, bags
 from scipy import sparse
 
 from bagwise import Bags, Dataset
 from bagwise.bags import MultiViewBags
-from bagwise.errors import DataError
+from bagwise.errors import DataError, DataWarning
 from bagwise.io import _csv_write, read, write
 
 
@@ -20,7 +20,16 @@ def long_sets(draw):
     """What one row per instance can hold."""
     sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=5))
     ids = draw(
-        st.sampled_from([None, np.arange(len(sizes)) * 7])
+        st.sampled_from(
+            [
+                None,
+                np.arange(len(sizes)) * 7,
+                np.arange(len(sizes)) + 9_223_372_036_854_775_000,
+                np.arange(len(sizes), dtype=np.uint64) + 18_446_744_073_709_551_000,
+                np.arange(len(sizes)) - 0.5,
+                np.arange(len(sizes)) * 1e300 + 1.0,
+            ]
+        )
         | st.lists(NAMES.map("b".__add__), min_size=len(sizes), max_size=len(sizes), unique=True).map(
             np.array
         )
@@ -38,15 +47,23 @@ def long_sets(draw):
             "n": np.arange(sum(sizes)),
             "f": np.arange(sum(sizes)) + 0.5,
         }
-    names = None if one.feature_names is None else [f"x{name}" for name in one.feature_names]
+    odd = st.sampled_from(
+        ["labels", "bag_id", "lat", "info:x", "label:x", "feature:x", "instance", "", "1,5"]
+    )
+    names = one.feature_names
+    if names is not None and draw(st.booleans()):
+        names = draw(st.lists(odd | NAMES, min_size=len(names), max_size=len(names), unique=True))
     one = Bags(one.X, one.offsets, bag_ids=ids, instance_info=info, feature_names=names)
-    labels = draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
+    labels = draw(st.lists(NAMES | st.sampled_from(["", "a;b", " x"]), max_size=4, unique=True))
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
-    known = rng.integers(-1, len(labels), one.n_instances) if draw(st.booleans()) else None
-    groups = np.arange(len(sizes)) % 2 if draw(st.booleans()) else None
+    known = rng.integers(-1, len(labels), one.n_instances) if labels and draw(st.booleans()) else None
+    if known is not None and "" in labels:
+        known[known == labels.index("")] = -1
+    makers = [lambda n: n % 2, lambda n: n % 2 + 0.5, lambda n: np.array(["01", "1", "1.0", ""])[n % 4]]
+    groups = draw(st.sampled_from(makers))(np.arange(len(sizes))) if draw(st.booleans()) else None
     splits = {"train": np.arange(len(sizes)), "dev": np.arange(1)} if draw(st.booleans()) else {}
     Y = rng.integers(0, 2, (len(sizes), len(labels)))
-    return Dataset(one, Y, labels, instance_Y=known, groups=groups, splits=splits)
+    return Dataset(one, Y if labels else None, labels, instance_Y=known, groups=groups, splits=splits)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -81,14 +98,12 @@ def one_bag(**bags_options):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (small_set(), "bag 'ß' has no instances"),
         (Dataset(MultiViewBags({"v": Bags(np.ones((1, 1)), [0, 1])}), [["x"]]), "CSV holds one view"),
         (Dataset(Bags(np.ones((0, 1)), [0]), np.ones((0, 1), dtype=int)), "the set has no bags"),
         (Dataset(Bags(np.ones((1, 0)), [0, 1]), [["x"]]), "no features"),
-        (one_bag(feature_names=["labels"]), "'labels' means something else"),
-        (one_bag(instance_info={"box": np.ones((1, 4))}), "instance_info 'box'"),
-        (one_bag(instance_info={"gap": np.array([None])}), "instance_info 'gap'"),
-        (Dataset(Bags(np.ones((1, 1)), [0, 1]), [["x"]], splits={"none": []}), "part 'none'"),
+        (Dataset(Bags(np.ones((0, 1)), [0, 0]), [["x"]]), "no bag has instances"),
+        (one_bag(bag_ids=[""]), "a bag has the empty id ''"),
+        (one_bag(bag_ids=["x" * 256]), "256 characters in its id"),
     ],
 )
 def test_what_csv_cannot_hold_is_refused_before_writing(tmp_path, data, words):
@@ -97,6 +112,47 @@ def test_what_csv_cannot_hold_is_refused_before_writing(tmp_path, data, words):
     with pytest.raises(DataError, match=words):
         write(data, path)
     assert path.read_text() == "older"
+
+
+def spoiled(**options):
+    bags = Bags.from_list([[[1.0]], [], [[2.0], [3.0]]], bag_ids=["a", "b", "c"], **options)
+    return Dataset(bags, [["x"], ["y"], []], splits={"train": [2, 0], "rest": [1], "a;b": [0]}, citation="We")
+
+
+def test_what_csv_cannot_say_is_dropped_by_name(tmp_path):
+    facts = {"box": np.ones((3, 4)), "gap": np.array(["u", None, "w"]), "n": [1, 2, 3]}
+    with pytest.warns(DataWarning) as caught:
+        write(spoiled(instance_info=facts), tmp_path / "set.csv")
+    assert len(caught) == 1 and caught[0].filename == __file__
+    said = str(caught[0].message)
+    for words in (
+        "without instances ('b')",
+        "'box'",
+        "the order of the part 'train'",
+        "'rest'",
+        "'a;b'",
+        "citation",
+    ):
+        assert words in said
+    again = read(tmp_path / "set.csv")
+    assert again.bags.bag_ids.tolist() == ["a", "c"] and again.label_sets == [["x"], []]
+    assert {k: v.tolist() for k, v in again.splits.items()} == {"train": [0, 1]}
+    assert set(again.bags.instance_info) == {"gap", "n"}
+    with pytest.warns(DataWarning, match="names of features"):
+        bags = Bags(np.ones((1, 2)), [0, 1], feature_names=["same", "same"])
+        write(Dataset(bags, [["x"]]), tmp_path / "set.csv")
+    times = Bags(np.ones((1, 1)), [0, 1], instance_info={"t": np.array(["2026-01-02"], "datetime64[D]")})
+    write(Dataset(times, [["x"]]), tmp_path / "set.csv")
+    assert read(tmp_path / "set.csv").bags.instance_info["t"].tolist() == ["2026-01-02"]
+
+
+def test_very_many_labels_are_written_as_names(tmp_path):
+    names = [f"n{k}" for k in range(1500)]
+    Y = np.zeros((2, 1500), dtype=np.int8)
+    Y[0, [7, 1499]] = 1
+    with pytest.warns(DataWarning, match="order of the labels; labels that no bag has"):
+        write(Dataset(Bags(np.ones((2, 1)), [0, 1, 2]), Y, names), tmp_path / "set.csv")
+    assert read(tmp_path / "set.csv").label_sets == [["n1499", "n7"], []]
 
 
 def made(tmp_path, text, name="toy.csv"):
@@ -206,8 +262,13 @@ HEAD = "bag,labels,f1,f2\nx,p,1,2\n"
         (HEAD + ",p,1,2\n", 3, "empty name"),
         (HEAD + "x,q,1,2\n", 3, "bag 'x' has 'q' here in column 'labels' and 'p' on an earlier row"),
         ("bag,labels,f1,f1\nx,p,1,2\n", 1, "two columns are called 'f1'"),
-        ("bag,f1,f2\nx,1,2\n", 1, "no labels found"),
         ("bag,labels,word\nx,p,one\n", 1, "no column of numbers"),
+        ("rec,labels,f1\nx,p,1\n", 1, "name another with bag=..."),
+        ("bag,labels,f1\nx,p,NA\nx,p,NA\nx,p,3\n", 2, "column 'f1' holds 'NA', a missing value"),
+        ('bag,labels,f1\nx,p,"0,5"\n', 2, "'0,5', a number with a decimal comma; read it with decimal=','"),
+        ('bag,labels,f1\nx,p,"1.234,5"\n', 2, "or write 1234.5"),
+        ('bag,labels,f1\nx,p,1\nx,p,"1,000"\n', 3, "write 1000 if the mark separates thousands"),
+        ("bag,labels,f1,f2\n" + "x,p,1,\n" * 150 + "x,p,1,7\n", 2, "column 'f2' is empty; fill or drop"),
         ("bag,label:p,f1\nx,2,1\n", 2, "column 'label:p' holds 2, expected 0 or 1"),
         ("bag,label:p,f1\nx,1,1\nx,0,1\n", 3, "on an earlier row"),
         ("1,7,0.5\n2.5,7,1\n", 2, "label is 2.5"),
@@ -258,3 +319,101 @@ def test_one_long_text_does_not_widen_all(tmp_path):
     text = "bag,labels,word,f1\n" + f"x,p,{'w' * 100_000},1\n" + "x,p,short,1\n" * 20_000
     data = read(made(tmp_path, text))
     assert data.bags.instance_info["word"].dtype == object
+
+
+# ---------------------------------------------------------------------- what each column is
+
+
+def columns(tmp_path, names, *rows, **options):
+    lines = [",".join(map(str, row)) for row in [names.split(" "), *rows]]
+    return read(made(tmp_path, "\n".join(lines) + "\n"), format="csv", **options)
+
+
+def test_a_file_without_labels_is_bags_to_be_predicted(tmp_path):
+    data = columns(tmp_path, "bag f1 f2", ["x", 1, 2], ["y", 3, 4])
+    assert not data.has_labels and data.label_names == () and data.Y.shape == (2, 0)
+    assert data.label_sets == [[], []] and data.cardinality == 0 and "no labels" in repr(data)
+    assert len(data[[1]]) == 1 and not data[[1]].has_labels
+    write(data, tmp_path / "again.csv")
+    assert_same(data, read(tmp_path / "again.csv"), about=False)
+    with pytest.raises(DataError, match="the file has no labels"):
+        columns(tmp_path, "bag f1 f2", ["x", 1, 2], label_names=["a"])
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("lat", "fact"), ("start", "fact"), ("target", "fact"), ("recording_id", "fact"), ("label", "fact"),
+        ("bag", "fact"), ("class", "fact"), ("Unnamed: 0", "left out"), ("", "left out"),
+        ("index", "left out"),
+    ],
+)  # fmt: skip
+def test_foreign_numbers_are_no_features(tmp_path, name, role):
+    path = made(tmp_path, f"bag_id,labels,{name},f1\nx,p,5,1\ny,q,6,2\n")
+    with pytest.warns(DataWarning, match="not taken as features") as caught:
+        data = read(path)
+    assert data.bags.X.ravel().tolist() == [1, 2] and data.roles[name] == role
+    assert repr(name) in str(caught[0].message)
+    assert (name in data.bags.instance_info) == (role == "fact")
+    assert caught[0].filename == __file__
+    named = read(path, features=[name])
+    assert named.bags.X.ravel().tolist() == [5, 6] and named.roles["f1"] == "left out"
+
+
+def test_a_column_may_say_that_it_is_a_feature(tmp_path):
+    data = columns(tmp_path, "bag labels feature:lat", ["x", "p", 5])
+    assert data.bags.feature_names == ("lat",)
+
+
+def test_labels_that_were_not_chosen_are_no_features(tmp_path):
+    rows = [["x", 1, 0, 1, 0.5, 1], ["x", 1, 0, 1, 1, 0], ["y", 0, 0, 0, 1, 1]]
+    with pytest.warns(DataWarning, match=r"'B', 'C' \(0 and 1 as the labels, the same within each bag\)"):
+        data = columns(tmp_path, "bag A B C f g", *rows, labels=["A"])
+    assert data.bags.feature_names == ("f", "g") and data.label_names == ("A",)
+    assert str(data.roles) == (
+        "bag: bag; label: A; left out: B (0 and 1 as the labels, the same within each bag), "
+        "C (0 and 1 as the labels, the same within each bag); 2 features: f, g"
+    )
+    prefixed = columns(tmp_path, "bag label:A label:B f", ["x", 1, 0, 0.5], labels=["label:A"])
+    assert prefixed.label_names == ("A",) and prefixed.bags.feature_names == ("f",)
+
+
+def test_empty_columns(tmp_path):
+    with pytest.warns(DataWarning, match=r"'f2' \(no value in any row\)"):
+        data = read(made(tmp_path, "bag,f1,f2\nx,1,\nx,2,NA\n"))
+    assert data.bags.n_features == 1
+    late = "bag,f1,note\n" + "x,1,\n" * 150 + "x,1,good\n"
+    assert read(made(tmp_path, late)).bags.instance_info["note"][-1] == "good"
+
+
+def test_decimal_commas_on_request(tmp_path):
+    path = made(tmp_path, "bag;labels;f1;f2\nx;p;0,5;1\nx;p; 1,25;2\n")
+    assert read(path, format="csv", delimiter=";", decimal=",").bags.X.tolist() == [[0.5, 1], [1.25, 2]]
+    with pytest.raises(DataError, match=r"line 2: column 'f1' holds '0,5', a number with a decimal comma"):
+        read(path, format="csv", delimiter=";")
+    with pytest.raises(DataError, match=r"holds '1\.5'"):
+        read(made(tmp_path, "bag;labels;f1\nx;p;1.5\n"), format="csv", delimiter=";", decimal=",")
+
+
+def test_groups_that_differ_stay_different(tmp_path):
+    data = columns(
+        tmp_path, "bag labels group f1", *[[k, "p", g, 1] for k, g in enumerate(["01", "1", "1.0"])]
+    )
+    assert data.groups.tolist() == ["01", "1", "1.0"]
+    codes = columns(tmp_path, "bag labels info:code f1", ["x", "p", "007", 1], ["x", "p", "7", 1])
+    assert codes.bags.instance_info["code"].tolist() == ["007", "7"]
+
+
+def test_many_labels_stay_sparse(tmp_path, monkeypatch):
+    monkeypatch.setattr("bagwise.labels.KEPT_DENSE", 10)
+    rows = [[k, f"n{k};n{k + 1}", 1] for k in range(5)]
+    data = columns(tmp_path, "bag labels f1", *rows)
+    assert sparse.issparse(data._Y) and data.label_counts.tolist() == [1, 2, 2, 2, 2, 1]
+    assert data.label_sets[3] == ["n3", "n4"] and data.Y.shape == (5, 6)
+    for suffix in (".csv", ".parquet", ".npz", ".arff", ".mat"):
+        write(data, tmp_path / f"set{suffix}")
+        assert read(tmp_path / f"set{suffix}").label_sets == data.label_sets
+    monkeypatch.setattr("bagwise.labels.MOST_DENSE", 10)
+    with pytest.raises(DataError, match=r"5 bags x 6 labels would take .*Y_sparse"):
+        _ = data.Y
+    assert data.Y_sparse.shape == (5, 6) and data[:1].Y.shape == (1, 6)

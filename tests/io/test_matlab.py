@@ -75,7 +75,7 @@ def test_broken_letters(tmp_path, changes, word):
 def test_no_labels(tmp_path):
     refused(save(tmp_path, **LETTERS), "no label matrix 'Z'", labels="Z")
     refused(save(tmp_path, **LETTERS), "2 label names for 3", label_names=["a", "b"])
-    refused(save(tmp_path, bags=column([np.ones((1, 2))])), "no label matrix 'Y'")
+    refused(save(tmp_path, X=column([np.ones((1, 2))])), "no label matrix 'Y'")
 
 
 def test_bags_with_targets(tmp_path):

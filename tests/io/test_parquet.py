@@ -166,7 +166,6 @@ def bare(**columns):
         (bare(x=[[[1.0, 2.0]], [[1.0]]]), ["'second'", "1 features", "expected 2"]),
         (bare(x=[[1.0], [2.0]]), ["no column holds lists of instances"]),
         (bare(x=[[["t"]], [["u"]]]), ["no column holds lists of instances"]),
-        (pa.table({"x": [[[1.0]]]}), ["no column 'labels'"]),
         (pa.table({"x": [[[1.0]]], "labels": [["a", None]]}), ["null"]),
         (pa.table({"x": [[[1.0]]] * 2, "labels": [["a"]] * 2, "bag_id": ["q", "q"]}), ["'q' occurs twice"]),
     ],

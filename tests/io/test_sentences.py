@@ -144,7 +144,7 @@ def test_missing_files_and_bombs(tmp_path):
     (folder / "test-sentlabel.dat").unlink()
     refused(folder, "", None, "different numbers of labels: train 2, test 3")
     (folder / "train-label.dat").unlink()
-    refused(folder, "train-label.dat", None, "no such file")
+    refused(folder, "", None, "the part train has no train-label.dat")
     (folder / "train-data.dat").unlink()
     (folder / "train-data.dat.gz").write_bytes(gzip.compress(b" " * 1_000_000))
     refused(folder, "train-data.dat.gz", None, "larger max_bytes", max_bytes=1000)
