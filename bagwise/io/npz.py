@@ -2,8 +2,8 @@
 
 Holds ``facts`` (one JSON text), ``Y`` (for very many labels ``Y_indices`` and ``Y_indptr``) and, for one
 view, ``offsets`` with ``X`` or, if sparse, ``data``, ``indices`` and ``indptr``; optional are ``bag_ids``,
-``groups``, ``instance_Y``, ``info0``, ``info1``, ... and ``split0``, ``split1``, ... in the order of the names
-in ``facts``. With several views the arrays of view k begin with ``view<k>.``.
+``groups``, ``instance_Y``, ``info0``, ``info1``, ... and ``split0``, ``split1``, ... in the order of the
+names in ``facts``. With several views the arrays of view k begin with ``view<k>.``.
 """
 
 from __future__ import annotations
