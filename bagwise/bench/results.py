@@ -18,6 +18,7 @@ from bagwise.registry import get_estimator
 from bagwise.report.pages.cells import Cell, Curve, ResultFigure, ResultTable
 
 Row = Mapping[str, Any]
+_NOT_RUN = "not run"
 _UNEXPLAINED = "No detail of protocol or data is known that would explain it."
 
 
@@ -99,6 +100,11 @@ class _View:
         outer = [name for name in outer if self._has_tasks(name)] or list(outer[:1])
         reasons = [self.absence(name, method) for name in self.datasets for method in self.methods]
         absent = [_sentence(reason) for reason in dict.fromkeys(reasons) if reason]
+        left_out = sum(
+            len(self._unfinished(name, method)) for name in self.datasets for method in self.methods
+        )
+        if left_out:
+            absent.append(f"Left out, because some of their fits are missing: {left_out} points.")
         panels = []
         for name in outer:
             for measure in self.spec["measures"]:
@@ -146,18 +152,27 @@ class _View:
         settings: dict[str, list[Task]] = defaultdict(list)
         for task in self.tasks.get((dataset, method), ()):
             settings[task.setting].append(task)
-        found = self._best(settings, measure)
-        if found is None:
-            return replace(cell, missing=self.unavailable.get(dataset, self._failure(settings)))
-        values, keys, done = found
-        expected = len({self._unit(task) for task in next(iter(settings.values()))})
+        chosen, count = self._chosen(settings, measure)
+        pooled: dict[str, list[float]] = defaultdict(list)
+        for task in chosen:
+            value = self._value(task, measure)
+            if value is not None:
+                pooled[self._unit(task)].append(value)
+        reason = "" if count is None and pooled else self._failure(settings)
+        if reason == _NOT_RUN:
+            reason = self.unavailable.get(dataset, reason)
+        if count is not None and count[0] > 0:
+            more = f"; {reason}" if reason.startswith("failed") else ""
+            reason = f"{count[0]} of {count[1]} fits, so no verdict{more}"
+        values, done = [fmean(parts) for parts in pooled.values()], [self.rows[t.digest] for t in chosen]
         return replace(
             cell,
             values=tuple(values),
-            keys=tuple(keys),
-            mean=fmean(values),
+            keys=tuple(pooled),
+            mean=fmean(values) if values else None,
             std=stdev(values) if len(values) > 1 else None,
-            missing="" if len(values) == expected else self._incomplete(settings, len(values), expected),
+            count=count,
+            missing=reason,
             fit_seconds=_mean(done, "fit_seconds"),
             predict_seconds=_mean(done, "predict_seconds"),
             peak_mb=_mean(done, "peak_mb"),
@@ -165,9 +180,10 @@ class _View:
 
     def curve(self, dataset: str, method: str, measure: str, name: str) -> Curve | None:
         points: dict[float, list[float]] = defaultdict(list)
+        unfinished = self._unfinished(dataset, method)
         for task in self.tasks.get((dataset, method), ()):
             value = self._value(task, measure)
-            if value is not None and task.x is not None:
+            if value is not None and task.x is not None and task.x not in unfinished:
                 points[task.x].append(value)
         if not points:
             return None
@@ -178,6 +194,14 @@ class _View:
             tuple(fmean(points[v]) for v in x),
             tuple(stdev(points[v]) if len(points[v]) > 1 else None for v in x),
         )
+
+    def _unfinished(self, dataset: str, method: str) -> set[float]:
+        """Places on the axis of which some fits, but not all, are there."""
+        fits: dict[float, list[bool]] = defaultdict(list)
+        for task in self.tasks.get((dataset, method), ()):
+            if task.x is not None:
+                fits[task.x].append(task.digest in self.rows)
+        return {x for x, there in fits.items() if any(there) and not all(there)}
 
     def published(self, dataset: str, method: str, measure: str) -> Published | None:
         name = self.suite.datasets[dataset].get("stands_for", dataset)
@@ -232,30 +256,34 @@ class _View:
         value = express(measure, {**row["measures"], **times}, self.spec.get("named"))
         return value if value is not None and value == value else None
 
-    def _best(
+    def _chosen(
         self, settings: Mapping[str, Sequence[Task]], measure: str
-    ) -> tuple[list[float], list[str], list[Row]] | None:
-        """Values of the setting that the paper would report: the one with the best mean on the test bags."""
+    ) -> tuple[Sequence[Task], tuple[int, int] | None]:
+        """Finished fits behind a cell and, where some are missing, how many there are of how many.
+
+        Of several settings the paper reports the one with the best mean on the test bags. They compete when
+        every fit of every setting was run; those of which one has failed are out. Before that no setting is
+        chosen: with one fold done, the luckiest would win. A single setting shows the fits that it has.
+        """
+        whole = [tasks for tasks in settings.values() if all(map(self._is_done, tasks))]
+        every = [task for tasks in settings.values() for task in tasks]
+        if whole and all(task.digest in self.rows for task in every):
+            return max(whole, key=lambda tasks: self._judged(tasks, measure)), None
+        done = [task for task in every if self._is_done(task)]
+        return (done if len(settings) == 1 else []), ((len(done), len(every)) if done else None)
+
+    def _is_done(self, task: Task) -> bool:
+        row = self.rows.get(task.digest)
+        return row is not None and not row["error"]
+
+    def _judged(self, tasks: Sequence[Task], measure: str) -> float:
+        """Mean of what settings are chosen by, larger for better ones."""
         judge = self.spec.get("best", "each")
         judge = measure if judge == "each" else judge
-        best = None
-        for tasks in settings.values():
-            done = [task for task in tasks if self._value(task, measure) is not None]
-            if not done:
-                continue
-            marks = [self._value(task, judge) for task in done]
-            known = [mark for mark in marks if mark is not None]
-            score = fmean(known) if known else float("-inf")
-            score = -score if _direction(judge) == "lower" else score
-            if best is None or score > best[0]:
-                best = (score, done)
-        if best is None:
-            return None
-        rows = [self.rows[task.digest] for task in best[1]]
-        pooled: dict[str, list[Any]] = defaultdict(list)
-        for task in best[1]:
-            pooled[self._unit(task)].append(self._value(task, measure))
-        return [fmean(values) for values in pooled.values()], list(pooled), rows
+        known = [value for task in tasks if (value := self._value(task, judge)) is not None]
+        if not known:
+            return float("-inf")
+        return -fmean(known) if _direction(judge) == "lower" else fmean(known)
 
     def _unit(self, task: Task) -> str:
         """What one value of a cell stands for: a split, or all folds of one seed."""
@@ -271,12 +299,7 @@ class _View:
         failed = [error for error in errors if error]
         if failed:
             return f"failed: {failed[0]}"
-        return "this method gives no such measure" if errors else "not run"
-
-    def _incomplete(self, settings: Mapping[str, Sequence[Task]], done: int, expected: int) -> str:
-        reason = self._failure(settings)
-        more = f"; {reason}" if reason.startswith("failed") else ""
-        return f"{done} of {expected} repeats{more}"
+        return "this method gives no such measure" if errors else _NOT_RUN
 
     def _has_tasks(self, name: str) -> bool:
         return any(name in pair for pair in self.tasks)

@@ -4,14 +4,19 @@ A finished task first becomes a file of its own, written under another name and 
 there whole or not at all. From time to time these files are gathered into ``rows.parquet``, again by a
 rename, and only then removed. A kill between the two leaves a row in both places; rows are told apart by
 their hash, so it counts once.
+
+Both carry a checksum of what they say. A finished task whose file is damaged runs again; a table that is
+damaged, or that somebody else wrote, is never touched.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +51,9 @@ SCHEMA = pa.schema(
 )
 
 
+_SUM = "checksum"
+
+
 class Store:
     """A folder with the rows of finished tasks and their predictions.
 
@@ -76,7 +84,7 @@ class Store:
             with replacing(self.predictions / f"{row['hash']}.npz") as path, open(path, "wb") as file:
                 np.savez_compressed(file, **predictions)  # type: ignore[arg-type]
         with replacing(self.finished / f"{row['hash']}.json") as path:
-            path.write_text(json.dumps(row), encoding="utf-8")
+            path.write_text(json.dumps({**row, _SUM: _checksum(row)}), encoding="utf-8")
 
     def rows(self) -> dict[str, dict[str, Any]]:
         """All rows by hash."""
@@ -85,8 +93,9 @@ class Store:
             row["measures"] = dict(row["measures"] or ())
             found[row["hash"]] = row
         for path in self._files():
-            row = json.loads(path.read_text(encoding="utf-8"))
-            found.setdefault(row["hash"], row)
+            finished = _finished_row(path)
+            if finished is not None:
+                found.setdefault(finished["hash"], finished)
         return found
 
     def gather(self) -> None:
@@ -97,17 +106,14 @@ class Store:
         rows = self.rows()
         empty = dict.fromkeys(SCHEMA.names)
         ready = [{**empty, **row, "measures": list(row["measures"].items())} for row in rows.values()]
-        with replacing(self.table) as path:
-            pq.write_table(pa.Table.from_pylist(ready, schema=SCHEMA), path, compression="zstd")
+        self._write(ready)
         for file in files:
             file.unlink(missing_ok=True)
 
     def forget(self, hashes: set[str]) -> None:
         """Drop rows, so that their tasks run again."""
         self.gather()
-        kept = [row for row in self._gathered() if row["hash"] not in hashes]
-        with replacing(self.table) as path:
-            pq.write_table(pa.Table.from_pylist(kept, schema=SCHEMA), path, compression="zstd")
+        self._write([row for row in self._gathered() if row["hash"] not in hashes])
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -131,9 +137,27 @@ class Store:
         if not self.table.exists():
             return []
         try:
-            return pq.read_table(self.table, schema=SCHEMA).to_pylist()
-        except (pa.ArrowException, OSError) as error:
+            table = pq.read_table(self.table)
+            if table.schema.names == SCHEMA.names:
+                rows = table.cast(SCHEMA).to_pylist()
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise DataError(f"{self.table} cannot be read: {error}; move it away to begin anew") from None
+        if table.schema.names != SCHEMA.names:
+            columns = ", ".join(table.schema.names[:5])
+            raise DataError(
+                f"{self.table} is no table of finished fits (its columns: {columns}); "
+                "move it away, or give another folder with --out"
+            )
+        kept = (table.schema.metadata or {}).get(_SUM.encode())
+        if kept is not None and kept.decode() != _checksum(rows):
+            raise DataError(f"{self.table} is damaged: its checksum differs; move it away to begin anew")
+        return rows
+
+    def _write(self, rows: list[dict[str, Any]]) -> None:
+        table = pa.Table.from_pylist(rows, schema=SCHEMA)
+        table = table.replace_schema_metadata({_SUM: _checksum(table.to_pylist())})
+        with replacing(self.table) as path:
+            pq.write_table(table, path, compression="zstd")
 
     def _files(self) -> list[Path]:
         return sorted(self.finished.glob("*.json")) if self.finished.exists() else []
@@ -145,6 +169,23 @@ class Store:
                 for left in folder.glob(".*-*"):
                     if left.is_dir():
                         shutil.rmtree(left, ignore_errors=True)
+
+
+def _finished_row(path: Path) -> dict[str, Any] | None:
+    """The row of a finished task, or None with a warning where its file is damaged."""
+    try:
+        row = json.loads(path.read_text(encoding="utf-8"))
+        kept = row.pop(_SUM, None)
+        if (kept is None or kept == _checksum(row)) and row["hash"] and isinstance(row["measures"], dict):
+            return row
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError):
+        pass
+    warnings.warn(f"{path} is damaged; its fit will run again", stacklevel=2)
+    return None
+
+
+def _checksum(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def source_commit() -> str:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pyarrow.parquet as pq
 import pytest
 from sklearn.model_selection import KFold
@@ -26,6 +27,9 @@ from bagwise.datasets import make_miml
 from bagwise.errors import BagwiseError, DataError
 from bagwise.metrics import ranking_loss
 from bagwise.models import ORedLogisticRegression
+from bagwise.report.pages.layout import tally
+from bagwise.report.pages.render import render
+from bagwise.report.pages.statistics import marks, overall
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +75,7 @@ def test_holes_say_why(suite, finished):
     table = cells_of(suite, "1", finished)
     assert table.cell("C", "ours", "ranking_loss").missing == "C: nobody has it"
     assert table.cell("A", "other", "ranking_loss").missing == "other: not implemented yet"
-    assert "alpha must be" in table.cell("A", "broken", "ranking_loss").missing
+    assert "alpha of ORedLogisticRegression must be" in table.cell("A", "broken", "ranking_loss").missing
     assert cells_of(suite, "1", Store("nowhere")).cell("A", "ours", "ranking_loss").missing == "not run"
 
 
@@ -176,10 +180,71 @@ def test_a_broken_file_of_rows_is_named(tmp_path):
         Store(tmp_path).rows()
 
 
+def filled(folder):
+    store = Store(folder)
+    for k in range(3):
+        store.put({"hash": f"h{k}", "measures": {"m": k / 7, "nan": float("nan")}, "error": ""})
+    return store
+
+
+def test_a_flipped_byte_never_changes_a_figure(tmp_path):
+    """Every byte of the table in turn: the rows are the same, or an error names the file."""
+    store = filled(tmp_path)
+    store.gather()
+    content, before = store.table.read_bytes(), str(store.rows())
+    refused = 0
+    for k in range(len(content)):
+        store.table.write_bytes(content[:k] + bytes([content[k] ^ 0x10]) + content[k + 1 :])
+        try:
+            assert str(store.rows()) == before
+        except DataError as error:
+            assert "rows.parquet" in str(error)
+            refused += 1
+    assert refused > len(content) / 2
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "7", '{"hash": "h1"}', '{"hash": "h1", "measures": 3}'])
+def test_a_damaged_finished_fit_runs_again(tmp_path, content):
+    store = filled(tmp_path)
+    (store.finished / "h1.json").write_text(content)
+    with pytest.warns(UserWarning, match=r"h1\.json is damaged; its fit will run again"):
+        assert set(store.rows()) == {"h0", "h2"}
+
+
+def test_a_changed_finished_fit_is_damaged_too(tmp_path):
+    store = filled(tmp_path)
+    path = store.finished / "h1.json"
+    path.write_text(path.read_text().replace("0.142857", "0.942857"))
+    with pytest.warns(UserWarning, match="damaged"):
+        assert "h1" not in store.rows()
+
+
+def test_a_foreign_table_is_never_overwritten(tmp_path):
+    table = pyarrow.table({"hash": ["x"], "price": [3.0]})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    before = (tmp_path / "rows.parquet").read_bytes()
+    store = filled(tmp_path)
+    for act in (store.rows, store.gather, lambda: store.forget({"h1"})):
+        with pytest.raises(DataError, match=r"no table of finished fits .*price"):
+            act()
+    assert (tmp_path / "rows.parquet").read_bytes() == before and len(list(store.finished.iterdir())) == 3
+
+
+def test_tables_of_before_checksums_are_read(tmp_path):
+    store = filled(tmp_path)
+    store.gather()
+    table = pq.read_table(store.table).replace_schema_metadata(None)
+    pq.write_table(table, store.table)
+    assert set(store.rows()) == {"h0", "h1", "h2"}
+
+
 def test_an_error_keeps_type_message_and_place(suite):
     (task, *_) = tasks_of(suite, suite.experiments["1"], methods=["broken"])
     row, predictions = execute(task)
-    assert row["error"].startswith("ValueError: alpha must be") and "line" in row["error"]
+    assert (
+        row["error"].startswith("ValueError: alpha of ORedLogisticRegression must be")
+        and "line" in row["error"]
+    )
     assert not predictions
 
 
@@ -287,3 +352,70 @@ def test_killed_at_random_moments_then_finished(suite_file, suite, tmp_path, n_j
     wanted = {t.digest for e in suite.experiments.values() for t in tasks_of(suite, e)}
     hashes = pq.read_table(store.table).column("hash").to_pylist()
     assert sorted(hashes) == sorted(wanted)
+
+
+# ---------------------------------------------------------------------- stopped runs
+
+
+def stopped(finished, suite, method, keep):
+    """Rows of table 1 where only the fits that ``keep(task)`` names are there, for one method on set A."""
+    rows = dict(finished.rows())
+    tasks = tasks_of(suite, suite.experiments["1"], methods=[method], datasets=["A"])
+    for task in tasks:
+        if not keep(task):
+            rows.pop(task.digest, None)
+    (table,) = results_of(suite, suite.experiments["1"], rows)
+    return table
+
+
+def test_a_stopped_run_gives_no_verdict(suite, finished):
+    table = stopped(finished, suite, "ours", lambda task: task.repeat["fold"] == 0)
+    cell = table.cell("A", "ours", "ranking_loss")
+    assert cell.count == (1, 3) and cell.mean is not None and cell.inside == "" and cell.note == ""
+    assert "1 of 3 fits" in cell.reason
+    whole = cells_of(suite, "1", finished).cell("A", "ours", "ranking_loss")
+    assert whole.count is None and whole.inside == "better"
+    text = render(table, "text")
+    assert "(1 of 3)" in text and "unfinished" in text
+    # nor do others get a mark beside it, and it ranks nowhere
+    assert marks(table)["A", "floor", "ranking_loss"] == ""
+    assert "A" not in overall(table, "ranking_loss").datasets
+    assert tally(table)["unfinished"] == 2, "both measures"
+
+
+def test_settings_compete_only_when_complete(suite, finished):
+    """One fold of a lucky setting must not win over another that has all of them."""
+    tasks = tasks_of(suite, suite.experiments["1"], methods=["tuned"])
+    for alpha in {json.loads(task.setting)["params"]["alpha"] for task in tasks}:
+
+        def keep(task, alpha=alpha):
+            return json.loads(task.setting)["params"]["alpha"] == alpha or task.repeat["fold"] == 0
+
+        cell = stopped(finished, suite, "tuned", keep).cell("A", "tuned", "ranking_loss")
+        assert cell.mean is None and cell.count == (4, 6) and cell.inside == ""
+    whole = cells_of(suite, "1", finished).cell("A", "tuned", "ranking_loss")
+    assert whole.count is None and len(whole.values) == 3
+
+
+def test_a_setting_that_failed_is_out_and_the_others_compete(suite, finished):
+    rows = dict(finished.rows())
+    tasks = tasks_of(suite, suite.experiments["1"], methods=["tuned"], datasets=["A"])
+    losses = {}
+    for task in tasks:
+        losses.setdefault(task.setting, []).append(rows[task.digest]["measures"]["ranking_loss"])
+    best = min(losses, key=lambda setting: np.mean(losses[setting]))
+    broken = next(t for t in tasks if t.setting == best)
+    rows[broken.digest] = {**rows[broken.digest], "error": "ValueError: no"}
+    (table,) = results_of(suite, suite.experiments["1"], rows)
+    cell = table.cell("A", "tuned", "ranking_loss")
+    (other,) = (values for setting, values in losses.items() if setting != best)
+    assert cell.count is None and np.isclose(cell.mean, np.mean(other))
+
+
+def test_points_of_a_curve_are_whole_or_absent(suite, finished):
+    rows = dict(finished.rows())
+    tasks = tasks_of(suite, suite.experiments["fig1"], methods=["ours"], datasets=["A"])
+    rows.pop(next(task.digest for task in tasks if task.x == 0.6))
+    panel = results_of(suite, suite.experiments["fig1"], rows)[0]
+    assert panel.curves[0].x == (0.3,) and panel.curves[1].x == (0.3, 0.6)
+    assert any("some of their fits are missing: 1 points" in remark for remark in panel.remarks)

@@ -41,8 +41,10 @@ class Cell:
         As published.
     published_mark : {"", "worse", "better"}
         Published significance versus the proposed method.
+    count : (int, int), optional
+        Fits there are of fits there should be, where some are missing; such a cell gets no verdict.
     missing : str
-        Why there is no value of ours, or why only some repeats count; "" when all is there.
+        Why there is no value of ours, or why only some fits count; "" when all is there.
     note : str
         A sentence that explains a cell outside the published mean ± std; may be "".
     fit_seconds, predict_seconds, peak_mb : float, optional
@@ -75,6 +77,7 @@ class Cell:
     predict_seconds: float | None = None
     peak_mb: float | None = None
     decimals: int | None = None
+    count: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         where = f"cell {self.dataset!r}, {self.method!r}, {self.measure!r}"
@@ -100,9 +103,14 @@ class Cell:
 
         Both bounds belong to the inside, and figures are compared as they are shown: with the decimals of the
         published ones. Where no std is published, the distance is compared with our own std instead; without
-        one either, inside means equal.
+        one either, inside means equal. Nothing is said of a mean over some of the fits.
         """
-        if self.mean is None or self.published_mean is None or self.direction == "none":
+        if (
+            self.count is not None
+            or self.mean is None
+            or self.published_mean is None
+            or self.direction == "none"
+        ):
             return ""
         decimals = self.shown_decimals
         reach = self.published_std if self.published_std is not None else round(self.std or 0.0, decimals)

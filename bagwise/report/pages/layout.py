@@ -26,14 +26,17 @@ def report(result: ResultTable | ResultFigure) -> Report:
     return _of_table(result) if isinstance(result, ResultTable) else _of_figure(result)
 
 
-STATES = ("inside", "better", "worse", "without comparison", "missing")
+STATES = ("inside", "better", "worse", "without comparison", "unfinished", "missing")
 
 
 def tally(table: ResultTable) -> dict[str, int]:
-    """Number of cells "inside", "better", "worse", with a value but nothing to compare, and "missing"."""
+    """Number of cells "inside", "better", "worse", with nothing to compare, "unfinished", and "missing"."""
     counts = dict.fromkeys(STATES, 0)
     for cell in table.cells:
-        counts["missing" if cell.mean is None else cell.inside or "without comparison"] += 1
+        if cell.count is not None:
+            counts["unfinished"] += 1
+        else:
+            counts["missing" if cell.mean is None else cell.inside or "without comparison"] += 1
     return counts
 
 
@@ -90,7 +93,8 @@ def _grid(
     def pieces(cell: Cell) -> tuple[Piece, ...]:
         mark = found.get((cell.dataset, cell.method, cell.measure), "")
         decimals = cell.shown_decimals
-        ours = Piece(figure_text(cell.mean, cell.std, decimals) + MARK[mark], "ours")
+        part = f" ({cell.count[0]} of {cell.count[1]})" if cell.count else ""
+        ours = Piece(figure_text(cell.mean, cell.std, decimals) + part + MARK[mark], "ours")
         theirs = figure_text(cell.published_mean, cell.published_std, decimals) + MARK[cell.published_mark]
         verdict = Piece(f"{SYMBOL[cell.inside]} {cell.inside}", cell.inside) if cell.inside else Piece("")
         return (ours, Piece(theirs, "published"), verdict)[: len(shown)]
@@ -113,7 +117,7 @@ def _best(row: Sequence[Cell]) -> list[int]:
     known = [
         (j, round(cell.mean, cell.shown_decimals))
         for j, cell in enumerate(row)
-        if cell.mean is not None and not cell.missing and cell.direction != "none"
+        if cell.mean is not None and cell.count is None and cell.direction != "none"
     ]
     if len({cell.measure for cell in row}) != 1 or len(known) < 2:
         return []
@@ -174,6 +178,11 @@ def _summary(table: ResultTable) -> str:
     if counts["without comparison"]:
         verb = "has a figure" if counts["without comparison"] == 1 else "have figures"
         parts.append(f"{count(counts['without comparison'], 'cell')} {verb} of ours and nothing to compare.")
+    if counts["unfinished"]:
+        verb = "is" if counts["unfinished"] == 1 else "are"
+        parts.append(
+            f"{count(counts['unfinished'], 'cell')} {verb} unfinished; brackets say how many fits there are."
+        )
     if counts["missing"]:
         verb = "has" if counts["missing"] == 1 else "have"
         parts.append(f"{count(counts['missing'], 'cell')} {verb} no figure of ours; footnotes say why.")

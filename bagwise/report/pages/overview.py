@@ -83,13 +83,14 @@ def _summary(tables: Sequence[ResultTable]) -> str:
         counts = tally(found)
         lines.append([found.id, len(found.cells), *(counts[state] for state in STATES)])
     total = ["all", *(sum(numbers) for numbers in zip(*(line[1:] for line in lines)))]
-    header = ["table", "cells", "inside", "better", "worse", "no verdict", "not run"]
+    header = ["table", "cells", "inside", "better", "worse", "no verdict", "unfinished", "not run"]
     return "\n\n".join(
         [
             "## How the cells fared",
             "Inside, better and worse are meant of our mean against the published mean ± one standard "
             "deviation (our own, where none is published). Cells that only describe data, or have no "
-            "published figure, get no verdict; a cell that was not run says why in its table.",
-            table(header, [*lines, total], style="markdown", align="lrrrrrr"),
+            "published figure, get no verdict; nor does an unfinished one, of which some fits are missing. "
+            "A cell that was not run says why in its table.",
+            table(header, [*lines, total], style="markdown", align="l" + "r" * (len(STATES) + 1)),
         ]
     )

@@ -74,7 +74,7 @@ def marks(table: ResultTable, alpha: float = 0.05) -> dict[tuple[str, str, str],
     Returns
     -------
     dict of (dataset, method, measure) to {"", "worse", "better"}
-        Cells of the reference, and those without two repeats in common with it, get "".
+        Cells of the reference, unfinished ones, and those without two repeats in common with it, get "".
 
     Examples
     --------
@@ -92,6 +92,8 @@ def marks(table: ResultTable, alpha: float = 0.05) -> dict[tuple[str, str, str],
         if table.reference in (None, cell.method) or cell.direction == "none":
             continue
         reference = table.cell(cell.dataset, str(table.reference), cell.measure)
+        if cell.count is not None or reference.count is not None:
+            continue
         theirs = dict(zip(reference.keys, reference.values))
         pairs = [(x, theirs[key]) for key, x in zip(cell.keys, cell.values) if key in theirs]
         difference = paired_t([x for x, _ in pairs], [x for _, x in pairs], alpha).difference
@@ -266,7 +268,8 @@ def _different(ranks: dict[str, float], reference: str, cd: float) -> dict[str, 
 
 def _value(table: ResultTable, dataset: str, method: str, measure: str, source: Source) -> float:
     cell = table.cell(dataset, method, measure)
-    value = cell.mean if source == "ours" else cell.published_mean
+    ours = None if cell.count is not None else cell.mean  # a mean over some fits ranks nowhere
+    value = ours if source == "ours" else cell.published_mean
     return math.nan if value is None else value
 
 
