@@ -9,11 +9,15 @@ from sklearn.base import clone
 from sklearn.model_selection import cross_val_predict
 
 from bagwise.base import MIMLClassifier, Traits
+from bagwise.base.parameters import JOBS, Choice, HasMethod, Whole
+from bagwise.inspection import instance_scores
 from bagwise.models._shared.folds import MultilabelKFold
 
 
 class LabelThresholds(MIMLClassifier):
-    """Shift the scores of any classifier of bags by a threshold per label.
+    """Decide label sets by a threshold per label on the scores of any classifier of bags.
+
+    Scores are those of the classifier, so that rankings stay as they are; the thresholds speak in ``predict``.
 
     Parameters
     ----------
@@ -29,7 +33,7 @@ class LabelThresholds(MIMLClassifier):
     Attributes
     ----------
     thresholds_ : ndarray of shape (n_labels,)
-        Subtracted from the scores of ``estimator_``.
+        A label is predicted where its score is above.
     estimator_ : classifier
         Fitted on all training bags.
 
@@ -49,6 +53,13 @@ class LabelThresholds(MIMLClassifier):
 
     traits = Traits(instances="model", empty_bags=True, views=True)
 
+    _parameters = {
+        "estimator": HasMethod("fit", "predict"),
+        "measure": Choice("f1", "accuracy"),
+        "cv": (Whole(2), HasMethod("split")),
+        "n_jobs": JOBS,
+    }
+
     def __init__(
         self, estimator: Any, *, measure: str = "f1", cv: Any = 5, n_jobs: int | None = None
     ) -> None:
@@ -58,8 +69,6 @@ class LabelThresholds(MIMLClassifier):
         self.n_jobs = n_jobs
 
     def _fit(self, bags: Any, Y: np.ndarray) -> None:
-        if self.measure not in ("f1", "accuracy"):
-            raise ValueError(f"measure must be 'f1' or 'accuracy', got {self.measure!r}")
         cv = MultilabelKFold(self.cv, random_state=0) if isinstance(self.cv, int) else self.cv
         held_out = cross_val_predict(
             clone(self.estimator), bags, Y, cv=cv, method="decision_function", n_jobs=self.n_jobs
@@ -68,12 +77,13 @@ class LabelThresholds(MIMLClassifier):
         self.estimator_ = clone(self.estimator).fit(bags, Y)
 
     def _scores(self, bags: Any) -> np.ndarray:
-        return self.estimator_.decision_function(bags) - self.thresholds_
+        return np.asarray(self.estimator_.decision_function(bags))
+
+    def _predict(self, bags: Any, scores: np.ndarray) -> np.ndarray:
+        return scores > self.thresholds_
 
     def _instance_scores(self, bags: Any) -> np.ndarray:
-        if hasattr(self.estimator_, "instance_scores"):
-            return self.estimator_.instance_scores(bags) - self.thresholds_
-        return super()._instance_scores(bags)
+        return instance_scores(self.estimator_, bags)
 
 
 def best_threshold(scores: np.ndarray, truth: np.ndarray, measure: str) -> float:

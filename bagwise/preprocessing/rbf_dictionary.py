@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
+
+from bagwise.base.parameters import Number, Rules, Seed, Whole, check_parameters
 
 
 class RBFDictionary(TransformerMixin, BaseEstimator):
@@ -40,6 +42,12 @@ class RBFDictionary(TransformerMixin, BaseEstimator):
     (3, 2)
     """
 
+    _parameters: ClassVar[Rules] = {
+        "size": (Whole(1), Number(above=0, high=1)),
+        "scale": Number(above=0),
+        "random_state": Seed(),
+    }
+
     def __init__(self, size: float = 1.0, *, scale: float = 1.0, random_state: Any = None) -> None:
         self.size = size
         self.scale = scale
@@ -47,13 +55,11 @@ class RBFDictionary(TransformerMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> RBFDictionary:
         """Measure the spread of the rows and sample the dictionary."""
+        check_parameters(self, self._parameters)
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_min_samples=2)
         n = X.shape[0]
         size = self.size if isinstance(self.size, Integral) else round(self.size * n)
-        if size < 1 or (not isinstance(self.size, Integral) and self.size > 1):
-            raise ValueError(f"size must be a number of rows, or a share of them above 0; got {self.size!r}")
-        if self.scale <= 0:
-            raise ValueError(f"scale must be positive, got {self.scale}")
+        size = max(size, 1)
         # mean of |x - x'|^2 over pairs of different rows = 2 (mean |x|^2 - |mean x|^2) n / (n - 1)
         squares = X.multiply(X).sum() if hasattr(X, "multiply") else np.vdot(X, X)
         spread = float(squares) / n - float(np.square(np.asarray(X.mean(axis=0), dtype=np.float64)).sum())

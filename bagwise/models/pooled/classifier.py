@@ -11,25 +11,12 @@ from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.utils import check_random_state, get_tags
 
 from bagwise.base import MIMLClassifier, Traits
-from bagwise.base.parameters import JOBS, Choice, HasMethod, Number, Rule, Seed, Several
+from bagwise.base.parameters import JOBS, Choice, HasMethod, Seed, Several
 from bagwise.models._shared.each_label import constant_score, each_label
-from bagwise.models.pooled.statistics import NAMES, bag_statistics
+from bagwise.preprocessing.statistics import Statistic, bag_statistics
 
 DEFAULT_STATISTICS = ("mean", "std", "min", "max", 0.1, 0.25, 0.5, 0.75, 0.9, "size")
 _TINY = 1e-9  # probabilities are kept this far from 0 and 1, so that their logits are finite
-
-
-class _Statistic(Rule):
-    """The name of a statistic, or a quantile."""
-
-    def takes(self, value: Any) -> bool:
-        return Choice(*NAMES).takes(value) or Number(0, 1).takes(value)
-
-    def bad_examples(self) -> list[Any]:
-        return ["no such word", 1.5]
-
-    def __str__(self) -> str:
-        return f"{Choice(*NAMES)}, or a quantile from 0 to 1"
 
 
 class _TraitsOfRows:
@@ -92,7 +79,7 @@ class PooledClassifier(MIMLClassifier):
 
     _parameters = {
         "estimator": (Choice(None), HasMethod("fit", "predict")),
-        "statistics": Several(_Statistic()),
+        "statistics": Several(Statistic()),
         "random_state": Seed(),
         "n_jobs": JOBS,
     }

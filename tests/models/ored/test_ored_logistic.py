@@ -12,7 +12,6 @@ from bagwise import Bags, load_dataset
 from bagwise.errors import DataError
 from bagwise.models import ORedLogisticRegression
 from bagwise.models.ored.likelihood import UnionLikelihood
-from bagwise.preprocessing import RBFDictionary
 
 
 def random_problem(seed=0, n_bags=6, n_labels=3, n_features=4, empty=False):
@@ -329,13 +328,6 @@ def test_kernel_version_separates_what_lines_cannot():
     assert rbf.dictionary_.width_ == pytest.approx(width)
     logits = np.exp(-squared / width) @ rbf.coef_.T + rbf.intercept_
     np.testing.assert_array_equal(rbf.annotate(bags), logits.argmax(axis=1))
-
-
-def test_dictionary_refuses_nonsense():
-    with pytest.raises(ValueError, match="share"):
-        RBFDictionary(1.5).fit(np.ones((3, 1)))
-    with pytest.raises(ValueError, match="scale"):
-        RBFDictionary(scale=0.0).fit(np.ones((3, 1)))
 
 
 @pytest.mark.parametrize("inference", ["forward", "substitution", "forward_backward", "wide"])

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from bagwise.models.pooled.statistics import bag_statistics
 from scipy import sparse
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
@@ -12,7 +13,6 @@ from sklearn.preprocessing import StandardScaler
 from bagwise import Bags
 from bagwise.checks.estimator_checks import sample_bags
 from bagwise.models import PooledClassifier
-from bagwise.models.pooled.statistics import bag_statistics
 
 STATISTICS = ("mean", "std", "min", "max", "sum", 0.0, 0.1, 0.5, 0.9, 1, "size")
 

@@ -13,10 +13,26 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bagwise.bags import Bags
+from bagwise.bags import Bags, runs
+from bagwise.base.parameters import Choice, Number, Rule
 
 NAMES = ("mean", "std", "min", "max", "sum", "size")
 _CELLS = 1 << 22  # values sorted at a time
+
+
+class Statistic(Rule):
+    """The name of a statistic, or a quantile."""
+
+    def takes(self, value: Any) -> bool:
+        """Whether the value follows the rule."""
+        return Choice(*NAMES).takes(value) or Number(0, 1).takes(value)
+
+    def bad_examples(self) -> list[Any]:
+        """A word that is in no list, and a share above 1."""
+        return ["no such word", 1.5]
+
+    def __str__(self) -> str:
+        return f"{Choice(*NAMES)}, or a quantile from 0 to 1"
 
 
 def bag_statistics(bags: Bags, statistics: Sequence[str | float]) -> Any:
@@ -44,13 +60,8 @@ def bag_statistics(bags: Bags, statistics: Sequence[str | float]) -> Any:
     """
     if not bags.is_sparse:
         return _dense(bags.X, bags.offsets, statistics)
-    parts, a = [], 0
-    while a < len(bags):
-        reach = bags.offsets[a] + max(_CELLS // max(bags.n_features, 1), 1)
-        b = max(int(np.searchsorted(bags.offsets, reach, side="right")) - 1, a + 1)
-        parts.append(_sparse(bags[a:b], statistics))
-        a = b
-    table = sparse.vstack(parts, format="csr")
+    some = runs(bags.offsets, max(_CELLS // max(bags.n_features, 1), 1))
+    table = sparse.vstack([_sparse(bags[a:b], statistics) for a, b in some], format="csr")
     # scikit-learn takes sparse tables with 32-bit indices alone
     table.indices, table.indptr = table.indices.astype(np.int32), table.indptr.astype(np.int32)
     return table

@@ -2,20 +2,18 @@
 
 import numpy as np
 import pytest
-from scipy import sparse
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bagwise import Bags
 from bagwise.checks.estimator_checks import sample_bags
 from bagwise.errors import DataError
 from bagwise.inspection import annotate, instance_scores, key_instances
-from bagwise.metrics import get_scorer
+from bagwise.metrics import average_precision, get_scorer
 from bagwise.model_selection import LabelThresholds, MultilabelKFold, cross_val_instance_scores
 from bagwise.model_selection.thresholds import best_threshold
 from bagwise.models import MIMLDummy, SingleInstanceLogisticRegression
-from bagwise.preprocessing import BagPooling, OnInstances
+from bagwise.preprocessing import OnInstances
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +69,31 @@ def test_label_thresholds_help_a_dummy_recover_rare_labels(data):
     rare[:, 0] &= np.arange(len(Y)) % 3 == 0
     model = LabelThresholds(MIMLDummy(), cv=3).fit(bags, rare)
     assert model.predict(bags).sum() >= MIMLDummy().fit(bags, rare).predict(bags).sum()
-    np.testing.assert_allclose(
-        model.decision_function(bags), model.estimator_.decision_function(bags) - model.thresholds_
-    )
+
+
+def test_label_thresholds_leave_scores_alone(data):
+    # a threshold taken off the scores of one label moves it against the others and spoils every ranking
+    bags, Y = data
+    scarce = Y.copy()
+    scarce[:, 0] &= np.arange(len(Y)) % 3 == 0
+    plain = SingleInstanceLogisticRegression().fit(bags, scarce)
+    model = LabelThresholds(SingleInstanceLogisticRegression(), cv=3).fit(bags, scarce)
+    assert np.ptp(model.thresholds_) > 0
+    scores, labels = model.scores_and_labels(bags)
+    np.testing.assert_array_equal(scores, plain.decision_function(bags))
+    np.testing.assert_array_equal(labels, scores > model.thresholds_)
+    np.testing.assert_array_equal(model.predict(bags), labels)
+    np.testing.assert_array_equal(model.instance_scores(bags), plain.instance_scores(bags))
+    assert average_precision(scarce, scores) == average_precision(scarce, plain.decision_function(bags))
+
+
+def test_label_thresholds_around_a_pipeline(data):
+    bags, Y = data
+    pipeline = make_pipeline(OnInstances(StandardScaler()), SingleInstanceLogisticRegression())
+    model = LabelThresholds(pipeline, cv=3).fit(bags, Y)
+    assert model.instance_scores(bags).shape == (bags.n_instances, 3)
+    with pytest.raises(ValueError, match="measure"):
+        LabelThresholds(pipeline, measure="auc").fit(bags, Y)
 
 
 def test_grid_search_pipeline_scorers_and_jobs(data):
@@ -111,22 +131,3 @@ def test_cross_val_instance_scores_come_from_models_that_did_not_see_the_bag(dat
     model = SingleInstanceLogisticRegression().fit(bags[train], Y[train])
     rows = np.flatnonzero(np.isin(bags.index, test))
     np.testing.assert_allclose(scores[rows], model.instance_scores(bags[test]))
-
-
-def test_on_instances_equals_the_transformer_on_the_matrix(data):
-    bags, _ = data
-    scaled = OnInstances(StandardScaler()).fit_transform(bags)
-    np.testing.assert_allclose(scaled.X, StandardScaler().fit_transform(bags.X))
-    assert scaled.instance_info["label"] is bags.instance_info["label"]
-    with pytest.raises(TypeError, match="OnInstances"):
-        StandardScaler().fit(bags)
-
-
-@pytest.mark.parametrize("how", ["mean", "sum", "max"])
-def test_pooling_against_a_loop(how):
-    bags = Bags.from_list([np.arange(6.0).reshape(3, 2), np.empty((0, 2)), -np.ones((1, 2))])
-    expected = [getattr(b, how)(axis=0) if len(b) else np.zeros(2) for b in bags]
-    np.testing.assert_allclose(BagPooling(how).fit_transform(bags), expected)
-    if how != "max":
-        as_csr = bags.with_X(sparse.csr_array(bags.X))
-        np.testing.assert_allclose(BagPooling(how).fit_transform(as_csr).toarray(), expected)
