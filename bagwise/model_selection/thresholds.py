@@ -17,7 +17,7 @@ from bagwise.models._shared.folds import MultilabelKFold
 class LabelThresholds(MIMLClassifier):
     """Decide label sets by a threshold per label on the scores of any classifier of bags.
 
-    Scores are those of the classifier, so that rankings stay as they are; the thresholds speak in ``predict``.
+    Scores are those of the classifier, so that rankings stay as they are; thresholds speak in ``predict``.
 
     Parameters
     ----------
