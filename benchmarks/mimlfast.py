@@ -1,7 +1,6 @@
-"""MIMLfast: speed on data of the shape of MSRA, and quality on the public sets of its paper.
+"""MIMLfast: speed on generated data of the shape of MSRA.
 
-    python benchmarks/mimlfast.py speed rate quality scale labels
-    python benchmarks/mimlfast.py real --data FOLDER --splits 30 --grid paper
+    python benchmarks/mimlfast.py speed rate scale labels cold
 
 All ratios come from one run. CPU seconds are those of the whole process.
 """
@@ -13,52 +12,30 @@ import ctypes
 import gc
 import os
 import platform
+import tempfile
 import threading
 import time
-from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import numpy as np
 from scipy import sparse
-from sklearn.preprocessing import normalize
 
-from bagwise import load_dataset
+from bagwise.datasets.digits import make_digits
 from bagwise.datasets.msra_like import make_msra_like
-from bagwise.metrics import (
-    average_precision,
-    coverage,
-    hamming_loss,
-    key_instance_accuracy,
-    one_error,
-    ranking_loss,
-)
-from bagwise.models._shared.margins import margins as contrast
-from bagwise.models.mimlfast.estimator import MIMLFast
-from bagwise.models.mimlfast.forward import N_SLICES, Forward, fit_scaling
-from bagwise.models.mimlfast.select import PAPER_GRID, select_mimlfast
-from bagwise.models.mimlfast.train import (
-    BatchTrainer,
-    LabelRows,
-    SGDTrainer,
-    initial_parameters,
-    scaled_copy,
-)
+from bagwise.metrics import ranking_loss
+from bagwise.models import MIMLFast
+from bagwise.models.mimlfast.estimator import make_forward
+from bagwise.models.mimlfast.forward import N_SLICES
+from bagwise.models.mimlfast.memory import LabelRows
+from bagwise.models.mimlfast.plan import make_plan
+from bagwise.models.mimlfast.scale import learn_scale
+from bagwise.models.mimlfast.sgd import scaled_copy
+from bagwise.models.mimlfast.train import initial_state, make_trainer
 from bagwise.parallel import Workers
 
 N, N_TEST = 30_000, 3_000
 LITERAL = [(15.0, 5e-4), (15.0, 1e-4), (3.0, 1e-3), (3.0, 5e-3)]  # feature norm, gamma_0
-PAPER = {  # Table 2 (hamming, one-error, coverage, ranking, precision) and Table 3 (key instances)
-    "letter_carroll": (0.134, 0.119, 0.380, 0.130, 0.715, 0.67),
-    "letter_frost": (0.136, 0.151, 0.375, 0.134, 0.704, 0.67),
-    "msrcv2": (0.100, 0.295, 0.238, 0.108, 0.688, 0.66),
-    "miml_reuters": (0.028, 0.044, 0.035, 0.014, 0.972, None),
-    "miml_scene": (0.188, 0.351, 0.207, 0.189, 0.770, None),
-}
-GRIDS = {
-    "paper": PAPER_GRID,
-    "small": {"n_components": (50, 100), "n_sub_concepts": (1, 5, 10), "step_size": (1e-3, 5e-3)},
-}
 
 
 class Clock:
@@ -133,25 +110,19 @@ def numpy_pass_seconds(data, steps, n_passes=6, n_steps=200):
     random start alone would be too cheap. The compiled version, which does the same, brings the state from
     pass to pass.
     """
-    bags, Y = data.bags, data.Y
-    workers = Workers(1)
-    with workers:
-        scaling = fit_scaling(bags.X, "auto", LITERAL[0][0], workers)
-        forward = Forward(bags.X, bags.offsets, scaling, Y.shape[1] + 1, 5, 100, workers)
-        state = initial_parameters(np.random.default_rng(0), bags.n_features, Y.shape[1] + 1, 5, 100)
-        trainer = SGDTrainer(
-            forward, LabelRows.from_matrix(Y), np.arange(len(bags)), state, np.random.default_rng(1), C=10.0,
-            gamma0=LITERAL[0][1], eta=1e-5, average=False,
-        )  # fmt: skip
-        few = np.arange(2000)
-        (Z, *_), offsets = scaled_copy(forward, few)
+    norm, gamma = LITERAL[0]
+    few = np.arange(2000)
+    with Workers(1) as workers:
+        trainer = _trainer(data, workers, solver="sgd", step_size=gamma, feature_norm=norm)
+        state = trainer.state
+        instances, offsets = scaled_copy(trainer.forward, few)
         print("| passes done | us per NumPy step | draws per step |\n|---|---|---|")
         found = []
         for done in range(n_passes):
             if done:
                 trainer.epoch()
             seconds, draws = numpy_sgd_seconds(
-                Z.astype(float), offsets, Y[few], state["A"].T, state["W"], LITERAL[0][1], n_steps
+                instances.dense.astype(float), offsets, data.Y[few], state["A"].T, state["W"], gamma, n_steps
             )
             found.append(seconds)
             print(f"| {done} | {1e6 * seconds:.0f} | {draws:.0f} |", flush=True)
@@ -219,14 +190,13 @@ def _speed_row(name, setting, model, clock, test, Y_test):
           f"| {min(model.objective_):.4f} | {loss:.4f} |", flush=True)  # fmt: skip
 
 
-def _trainer(data, K, m, workers, batch=512):
-    scaling = fit_scaling(data.bags.X, "auto", 15.0, workers)
-    L = data.Y.shape[1]
-    forward = Forward(data.bags.X, data.bags.offsets, scaling, L + 1, K, m, workers)
-    rng = np.random.default_rng(0)
-    state = initial_parameters(rng, data.bags.n_features, L + 1, K, m)
+def _trainer(data, workers, **settings):
+    plan = make_plan(MIMLFast(n_sub_concepts=5, batch_size=512, max_iter=20, **settings), len(data.bags))
+    scale = learn_scale(data.bags.X, "auto", plan.norm)
+    forward = make_forward(data.bags, data.Y.shape[1], scale, plan, workers)
+    state = initial_state(np.random.default_rng(0), forward)
     rows, ids = LabelRows.from_matrix(data.Y), np.arange(len(data.bags))
-    return BatchTrainer(forward, rows, ids, state, rng, C=10.0, rate=0.015, batch_bags=batch, n_epochs=20)
+    return make_trainer(plan, forward, rows, ids, state, np.random.default_rng(0), plan.max_iter)
 
 
 def _product_rate(workers, shapes, seconds=0.3):
@@ -250,13 +220,12 @@ def _product_rate(workers, shapes, seconds=0.3):
 
 def rate(args):
     data = make_msra_like(N)
-    workers = Workers(args.threads, N_SLICES)
     m, K, n_all, d = 100, 5, 100, 226
     flops = 2.0 * data.bags.n_instances * (2 * d * m + K * n_all * m) / 1e9
     own_shapes = [(576, d, m), (576, m, K * n_all), (d, 576, m)]
     square, own, reached, done = [], [], [], []
-    with workers:
-        trainer = _trainer(data, K, m, workers)
+    with Workers(args.threads, N_SLICES) as workers:
+        trainer = _trainer(data, workers, solver="minibatch")
         trainer.epoch()
         for _ in range(6):  # products and passes in turn, so that a busy machine slows both
             square.append(_product_rate(workers, [(2048, 2048, 2048)]))
@@ -278,27 +247,6 @@ def rate(args):
     for name, r in (("square products 2048", square), ("the three products of the pass alone", own)):
         shares = (f"{100 * reached[k] / r[k]:.0f} % ({100 * done[k] / r[k]:.0f} % done)" for k in (0, 1))
         print(f"| {name} | {r[0]:.0f} | {r[1]:.0f} | " + " | ".join(shares) + " |")
-
-
-def quality(args):
-    data = make_msra_like(N + N_TEST)
-    bags, Y, test = data.bags[:N], data.Y[:N], data[np.arange(N, N + N_TEST)]
-    print("\n| K | test ranking loss | Hamming: calibrated | text | line17 | code | key instances "
-          "| labels using >= 3 sub-concepts |\n|---|---|---|---|---|---|---|---|")  # fmt: skip
-    for K in (1, 5, 10):
-        model = MIMLFast(n_sub_concepts=K, random_state=0, n_jobs=args.threads).fit(bags, Y)
-        S = model.decision_function(test.bags)
-        margins = S + model.offset_
-        code = margins > 1
-        code[np.arange(len(S)), margins.argmax(axis=1)] = True
-        losses = [hamming_loss(test.Y, p.astype(int)) for p in (S > 0, margins > 0, margins > -1, code)]
-        key = key_instance_accuracy(
-            model.instance_scores(test.bags), test.bags.offsets, test.instance_Y, test.Y
-        )
-        used = np.mean(model.sub_concepts_in_use_ >= 3)
-        print(f"| {K} | {ranking_loss(test.Y, S):.4f} | " + " | ".join(f"{v:.4f}" for v in losses)
-              + f" | {key:.3f} | {100 * used:.0f} % |", flush=True)  # fmt: skip
-    print(f"\nPredicting nothing: Hamming loss {test.Y.mean():.4f}")
 
 
 def _scale_row(n, threads):
@@ -329,9 +277,8 @@ def labels(args):
     print("|---|---|---|---|")
     for n in (10, 30, 100, 300, 1000, 5000):
         data = make_msra_like(10_000, n)
-        workers = Workers(args.threads, N_SLICES)
-        with Clock() as clock, workers:
-            trainer = _trainer(data, 5, 100, workers)
+        with Clock() as clock, Workers(args.threads, N_SLICES) as workers:
+            trainer = _trainer(data, workers, solver="minibatch")
             trainer.epoch()
             start, cpu = time.perf_counter(), time.process_time()
             trainer.epoch()
@@ -339,94 +286,34 @@ def labels(args):
         print(f"| {n} | {seconds:.2f} | {cpu / 0.01:.0f} | {clock.growth / 1e6:.0f} |", flush=True)
 
 
-def real(args):
-    measures = {
-        "h.l.": hamming_loss, "o.e.": one_error, "co.": lambda Y, S: coverage(Y, S, normalised=True),
-        "r.l.": ranking_loss, "a.p.": average_precision,
-    }  # fmt: skip
-    print(f"\n{args.splits} splits, grid {args.grid!r}; each cell: ours, and the paper's mean.\n")
-    print("| set | " + " | ".join(measures) + " | key | key by contrast | CPU s per split |")
-    print("|---" * (len(measures) + 4) + "|")
-    for name in args.sets:
-        data = load_dataset(name) if args.data is None else load_dataset(name, data_home=args.data)
-        bags = _text(data.bags) if name == "miml_reuters" else data.bags
-        found, start = defaultdict(list), time.process_time()
-        for split in range(args.splits):
-            order = np.random.default_rng(split).permutation(len(bags))
-            train, test = np.sort(order[: len(bags) * 2 // 3]), np.sort(order[len(bags) * 2 // 3 :])
-            model = select_mimlfast(
-                bags[train], data.Y[train], grid=GRIDS[args.grid], random_state=split
-            ).best_estimator  # fmt: skip
-            S, Y = model.decision_function(bags[test]), data.Y[test]
-            for measure, function in measures.items():
-                found[measure].append(function(Y, (S > 0).astype(int) if measure == "h.l." else S))
-            if data.instance_Y is not None:
-                part = data[test]
-                F = model.instance_scores(bags[test])
-                for key, scores in (("key", F), ("contrast", contrast(F))):
-                    found[key].append(key_instance_accuracy(scores, part.bags.offsets, part.instance_Y, Y))
-        cells = []
-        for measure, published in zip([*measures, "key", "contrast"], (*PAPER[name], PAPER[name][-1])):
-            values = found[measure]
-            ours = f"{np.mean(values):.3f}±{np.std(values):.3f}" if values else "-"
-            cells.append(f"{ours} ({'-' if published is None else f'{published:.3f}'})")
-        print(
-            f"| {name} | " + " | ".join(cells) + f" | {(time.process_time() - start) / args.splits:.0f} |",
-            flush=True,
-        )
+def _cold_row(solver, text):
+    """First fit and predict of a process with an empty cache of compiled code, then the same again."""
+    data = make_digits(n_bags=300)
+    bags = data.bags
+    if text:
+        X = np.where(np.random.default_rng(0).random(bags.X.shape) < 0.1, bags.X, 0.0)
+        bags = bags.with_X(sparse.csr_array(X))
+    seconds = []
+    for _ in range(2):
+        start = time.process_time()
+        MIMLFast(solver=solver, random_state=0, n_jobs=1).fit(bags, data.Y).predict(bags)
+        seconds.append(time.process_time() - start)
+    return seconds
 
 
-def auto(args):
-    """Test ranking loss and CPU seconds of both solvers by size: where should "auto" change over?"""
-    print("\n| data | bags | asgd | CPU s | minibatch | CPU s |\n|---|---|---|---|---|---|")
-    for n_labels, d, latent in ((20, 50, 20), (99, 225, 60)):
-        data = make_msra_like(12_000, n_labels, d, n_latent=latent)
-        for n in (500, 1000, 2000, 3000, 5000)[: 4 if n_labels > 50 else None]:
-            name = f"generated, {n_labels} labels, {d} features"
-            _auto_row(name, data.bags, data.Y, [(np.arange(n), np.arange(10_000, 12_000))])
-    for name in ("letter_frost", "msrcv2", "miml_scene", "miml_reuters", "mltm_reuters", "mltm_dbpedia"):
-        data = load_dataset(name) if args.data is None else load_dataset(name, data_home=args.data)
-        bags = _text(data.bags) if "reuters" in name or "mltm" in name else data.bags
-        orders = [np.random.default_rng(k).permutation(len(bags)) for k in range(3)]
-        if name.startswith("mltm"):
-            for n in (1000, 3000, 5500):
-                _auto_row(name, bags, data.Y, [(orders[0][2000 : 2000 + n], orders[0][:2000])])
-        else:
-            _auto_row(name, bags, data.Y, [np.split(order, [len(order) * 2 // 3]) for order in orders])
-
-
-def _auto_row(name, bags, Y, splits):
-    cells = []
+def cold(args):
+    print("\n| solver | instances | first fit + predict, CPU s | again |\n|---|---|---|---|")
     for solver in ("asgd", "minibatch"):
-        losses, seconds = [], 0.0
-        for seed, split in enumerate(splits):
-            train, test = np.sort(split[0]), np.sort(split[1])
-            start = time.process_time()
-            model = MIMLFast(solver=solver, random_state=seed, n_jobs=1).fit(bags[train], Y[train])
-            seconds += time.process_time() - start
-            losses.append(ranking_loss(Y[test], model.decision_function(bags[test])))
-        cells.append(f"{np.mean(losses):.4f} | {seconds / len(splits):.1f}")
-    print(f"| {name} | {len(splits[0][0])} | " + " | ".join(cells) + " |", flush=True)
+        for text in (False, True):
+            with tempfile.TemporaryDirectory() as folder:
+                os.environ["NUMBA_CACHE_DIR"] = folder
+                with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+                    first, again = pool.submit(_cold_row, solver, text).result()
+            kind = "sparse, text-like" if text else "dense"
+            print(f"| {solver} | {kind} | {first:.1f} | {again:.2f} |", flush=True)
 
 
-def _text(bags):
-    """Roots of word counts, each instance brought to length 1."""
-    if sparse.issparse(bags.X):
-        return bags.with_X(sparse.csr_array(normalize(np.sqrt(bags.X))))
-    X = np.sqrt(bags.X)
-    length = np.linalg.norm(X, axis=1, keepdims=True)
-    return bags.with_X(np.divide(X, length, out=np.zeros_like(X), where=length > 0))
-
-
-SECTIONS = {
-    "speed": speed,
-    "rate": rate,
-    "quality": quality,
-    "scale": scale,
-    "labels": labels,
-    "auto": auto,
-    "real": real,
-}
+SECTIONS = {"speed": speed, "rate": rate, "scale": scale, "labels": labels, "cold": cold}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -434,12 +321,6 @@ if __name__ == "__main__":
     parser.add_argument("--threads", type=int, help="threads of the default solver")
     parser.add_argument("--passes", type=int, default=12, help="passes of the literal SGD")
     parser.add_argument("--quick", action="store_true", help="one setting of the literal SGD only")
-    parser.add_argument(
-        "--data", help="folder of the public sets; else the environment variable BAGWISE_DATA"
-    )
-    parser.add_argument("--splits", type=int, default=30)
-    parser.add_argument("--grid", choices=list(GRIDS), default="small")
-    parser.add_argument("--sets", nargs="*", default=list(PAPER), choices=list(PAPER))
     arguments = parser.parse_args()
     print(
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores seen, NumPy {np.__version__}"

@@ -57,8 +57,14 @@ def is_text(X: Any) -> bool:
     >>> is_text(np.eye(20)), is_text(np.eye(5)), is_text(sparse.csr_array(np.eye(20)))
     (True, False, True)
     """
-    filled = np.count_nonzero(X.data if sparse.issparse(X) else X)
-    return bool(filled < TEXT_SHARE * X.shape[0] * X.shape[1])
+    enough, filled = TEXT_SHARE * X.shape[0] * X.shape[1], 0
+    if sparse.issparse(X):
+        return bool(np.count_nonzero(X.data) < enough)
+    for first in range(0, X.shape[0], _BLOCK):  # dense data are known by the first tenth of them
+        filled += int(np.count_nonzero(X[first : first + _BLOCK]))
+        if filled >= enough:
+            return False
+    return filled < enough
 
 
 def learn_scaling(X: Any, kind: str, weights: np.ndarray | None = None) -> Scaling:

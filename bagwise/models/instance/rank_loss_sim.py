@@ -10,9 +10,9 @@ from bagwise.kernels.segment import segment_max
 from bagwise.models._shared.instance_softmax import (
     product_size,
 )
+from bagwise.models._shared.offset import best_offset
 from bagwise.models._shared.scaling import apply_scaling, learn_scaling
 from bagwise.models.instance.rank_loss_phases import RankLossProblem, lbfgs_phase, pegasos_phase, run_phases
-from bagwise.models.mimlfast.train import best_offset
 from bagwise.parallel import small_products
 
 _SOLVERS = {"lbfgs": lbfgs_phase, "pegasos": pegasos_phase}

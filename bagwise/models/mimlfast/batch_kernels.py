@@ -1,50 +1,59 @@
 """Compiled loops of MIMLfast over mini-batches: everything between the matrix products.
 
-A batch is cut into slices of bags, each worked on by one thread. Within a slice instances are renumbered from
-0; ``bounds`` are the offsets of its bags. ``W`` is kept as (K, L + 1, m), sub-concepts first, so that one
-pass along the labels compares neighbouring numbers. Relevant labels of bag ``b`` are
-``labels[starts[b]:starts[b + 1]]``, ascending, without the dummy, which is label L.
+A batch is cut into slices of bags, each worked on by one thread with a ``SliceMemory`` of its own. Within a
+slice instances are renumbered from 0; ``bounds`` are the offsets of its bags. Label vectors are kept as (K,
+L + 1, m), sub-concepts first, so that one pass along the labels compares neighbouring numbers. The relevant
+labels of bag ``b`` are ``labels[starts[b]:starts[b + 1]]``, ascending, without the dummy, which is label L.
+
+Scores are made and read a tile of bags at a time, while they are in the cache: ``first`` and ``last`` count
+bags of the slice, and row 0 of ``scores`` is the first instance of bag ``first``.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-from bagwise.models.mimlfast.sgd_kernels import reordered_dot
+from bagwise.models.mimlfast.sgd_kernels import cap_norm
 
 __all__ = [
+    "AdamStep",
+    "Moments",
     "adam_step",
-    "dense_slice",
-    "feature_sums",
+    "best_scores",
     "gather_dense",
     "gather_sparse",
+    "keep_active",
     "sparse_gradient",
-    "tile_gradients",
-    "tile_scores",
     "warp_gradient",
 ]
 
 
-@njit(cache=True, nogil=True)
-def feature_sums(X, start, stop, shift, total, squares):
-    """Add up x - shift and (x - shift)^2 over some rows; return how many entries are not zero."""
-    filled = 0
-    for i in range(start, stop):
-        x = X[i]
-        for j in range(x.size):
-            filled += x[j] != 0
-        for j in range(x.size):
-            r = np.float64(x[j]) - shift[j]
-            total[j] += r
-            squares[j] += r * r
-    return filled
+class Moments(NamedTuple):
+    """Running means of the gradient and of its square."""
+
+    mean: np.ndarray
+    square: np.ndarray
+
+
+class AdamStep(NamedTuple):
+    """Constants of one step of Adam, all in the precision of the parameters."""
+
+    rate: float
+    keep_mean: float
+    keep_square: float
+    correct_mean: float
+    correct_square: float
+    gradient_weight: float
+    max_norm: float
 
 
 @njit(cache=True, nogil=True)
-def gather_dense(X, offsets, bags, mean, factor, constant, out, bounds):
+def gather_dense(bags, X, offsets, mean, factor, constant, out, bounds):
     """Copy the instances of some bags, standardised and with a constant feature; return their number."""
-    n = 0
+    n = np.int64(0)
     d = X.shape[1]
     for s in range(bags.size):
         bounds[s] = n
@@ -59,89 +68,165 @@ def gather_dense(X, offsets, bags, mean, factor, constant, out, bounds):
 
 
 @njit(cache=True, nogil=True)
-def gather_sparse(data, indices, indptr, offsets, bags, factor, constant, A, P, bounds):
-    """Project the instances of some bags, P = Z A, where Z are the scaled rows and a constant feature."""
-    n = 0
-    d = A.shape[0] - 1
+def gather_sparse(bags, values, columns, row_starts, offsets, factor, constant, space, projected, bounds):
+    """Project the instances of some bags, the scaled rows with a constant feature; return their number."""
+    n = np.int64(0)
+    d = space.shape[0] - 1
     for s in range(bags.size):
         bounds[s] = n
         for i in range(offsets[bags[s]], offsets[bags[s] + 1]):
-            p = P[n]
+            p = projected[n]
             for c in range(p.size):
-                p[c] = constant * A[d, c]
-            for q in range(indptr[i], indptr[i + 1]):
-                j = indices[q]
-                x = data[q] * factor[j]
+                p[c] = constant * space[d, c]
+            for q in range(row_starts[i], row_starts[i + 1]):
+                j = columns[q]
+                x = values[q] * factor[j]
                 for c in range(p.size):
-                    p[c] += x * A[j, c]
+                    p[c] += x * space[j, c]
             n += 1
     bounds[bags.size] = n
     return n
 
 
 @njit(cache=True, nogil=True)
-def sparse_gradient(data, indices, indptr, offsets, bags, factor, constant, dP, dA):
-    """Add Z^T dP to ``dA``, for the rows that `gather_sparse` projected."""
+def sparse_gradient(bags, values, columns, row_starts, offsets, factor, constant, projected_gradient, out):
+    """Gradient for the shared space, from that of the instances that `gather_sparse` projected."""
     n = 0
-    d = dA.shape[0] - 1
+    d = out.shape[0] - 1
+    for j in range(out.shape[0]):
+        for c in range(out.shape[1]):
+            out[j, c] = 0.0
     for s in range(bags.size):
         for i in range(offsets[bags[s]], offsets[bags[s] + 1]):
-            g = dP[n]
+            g = projected_gradient[n]
             for c in range(g.size):
-                dA[d, c] += constant * g[c]
-            for q in range(indptr[i], indptr[i + 1]):
-                j = indices[q]
-                x = data[q] * factor[j]
+                out[d, c] += constant * g[c]
+            for q in range(row_starts[i], row_starts[i + 1]):
+                j = columns[q]
+                x = values[q] * factor[j]
                 for c in range(g.size):
-                    dA[j, c] += x * g[c]
+                    out[j, c] += x * g[c]
             n += 1
 
 
 @njit(cache=True, nogil=True)
-def _maxima(S, lo, hi, n_sub, top, arg):
-    """Score of each label in one bag, and where it comes from as row * K + k; the first wins a tie."""
-    n = top.size
-    top[:] = S[lo, :n]
-    arg[:] = lo * n_sub
-    for i in range(lo, hi):
+def keep_active(n, active, scaled, projected_gradient):
+    """Close the gaps of instances without a gradient, in place; return how many are left."""
+    n_kept = np.int64(0)
+    for i in range(n):
+        if active[i]:
+            if n_kept < i:
+                for j in range(scaled.shape[1]):
+                    scaled[n_kept, j] = scaled[i, j]
+                for c in range(projected_gradient.shape[1]):
+                    projected_gradient[n_kept, c] = projected_gradient[i, c]
+            n_kept += 1
+    return n_kept
+
+
+@njit(cache=True, nogil=True)
+def _maxima(scores, first, last, base, n_sub, best, source):
+    """Score of each label over rows of one bag, and where it comes from; the first wins a tie.
+
+    ``base`` is the instance of row 0: sources count instances of the slice, not of the tile.
+    """
+    n = best.size
+    code = np.int32((base + first) * n_sub)
+    for l in range(n):
+        best[l], source[l] = scores[first, l], code
+    for i in range(first, last):
         for k in range(n_sub):
-            row = S[i, k * n : (k + 1) * n]
-            code = np.int32(i * n_sub + k)
+            row = scores[i, k * n : (k + 1) * n]
+            code = np.int32((base + i) * n_sub + k)
             for l in range(n):
                 # a select instead of a jump: the loop becomes vector compare and blend
-                larger = row[l] > top[l]
-                top[l] = row[l] if larger else top[l]
-                arg[l] = code if larger else arg[l]
+                larger = row[l] > best[l]
+                best[l] = row[l] if larger else best[l]
+                source[l] = code if larger else source[l]
 
 
 @njit(cache=True, nogil=True)
-def tile_scores(P, W, bounds, tile_bags, S, out):
-    """Scores of all labels and the dummy for each bag of a slice, made a tile of bags at a time."""
-    n_bags, n_sub = out.shape[0], W.shape[0]
-    columns = W.reshape(-1, W.shape[2]).T
-    arg = np.empty(out.shape[1], np.int32)
-    for a in range(0, n_bags, tile_bags):
-        b = min(a + tile_bags, n_bags)
-        first = bounds[a]
-        tile = S[: bounds[b] - first]
-        np.dot(P[first : bounds[b]], columns, tile)
-        for s in range(a, b):
-            _maxima(tile, bounds[s] - first, bounds[s + 1] - first, n_sub, out[s], arg)
+def best_scores(first, last, n_sub, memory, out):
+    """Scores of all labels and the dummy for bags of a tile, into rows of ``out``."""
+    base = memory.bounds[first]
+    for s in range(first, last):
+        lo, hi = memory.bounds[s] - base, memory.bounds[s + 1] - base
+        _maxima(memory.scores, lo, hi, base, n_sub, out[s], memory.source)
 
 
 @njit(cache=True, nogil=True)
-def _scatter(n, who, slope, top, arg, n_sub, P, W, dP, dW, hit):
+def _close_labels(relevant, memory):
+    """Put the irrelevant labels that violate the lowest margin side by side, then the dummy; count them.
+
+    Few irrelevant labels violate anything: only they are compared with every relevant label.
+    """
+    best, is_relevant = memory.best, memory.is_relevant
+    dummy = best.size - 1
+    lowest = best[dummy]
+    for y in relevant:
+        is_relevant[y] = True
+        lowest = min(lowest, best[y])
+    floor = lowest - best.dtype.type(1.0)
+    n_close = np.int64(0)
+    for l in range(dummy):
+        memory.changed[n_close], memory.close[n_close] = l, best[l]
+        n_close += (best[l] > floor) & (not is_relevant[l])
+    for y in relevant:
+        is_relevant[y] = False
+    memory.changed[n_close] = dummy
+    return n_close
+
+
+@njit(cache=True, nogil=True)
+def _label_slopes(relevant, n_close, n_sub, harmonic, memory, used):
+    """Slopes of Eq. (5) for one bag's scores, in ``slopes`` and ``changed``; their number, and sum H(R)."""
+    best, close, changed, slopes = memory.best, memory.close, memory.changed, memory.slopes
+    dummy = best.size - 1
+    zero, one = best.dtype.type(0.0), best.dtype.type(1.0)
+    for c in range(n_close + 1):
+        slopes[c] = zero
+    total, n_slopes = 0.0, n_close + 1
+    for q in range(relevant.size + 1):
+        y = dummy if q == relevant.size else relevant[q]
+        used[y, memory.source[y] % n_sub] += 1
+        floor = best[y] - one
+        with_dummy = y != dummy and best[dummy] > floor
+        rank = np.int64(with_dummy)
+        for c in range(n_close):
+            rank += close[c] > floor
+        if rank == 0:
+            continue
+        weight = harmonic[rank] / best.dtype.type(rank)
+        for c in range(n_close):
+            slopes[c] += weight if close[c] > floor else zero
+        if with_dummy:
+            slopes[n_close] += weight
+        total += harmonic[rank]  # the margin 1 of each violator, times its weight
+        if y == dummy:
+            slopes[n_close] -= harmonic[rank]
+        else:
+            changed[n_slopes], slopes[n_slopes] = y, -harmonic[rank]
+            n_slopes += 1
+    n_kept = np.int64(0)
+    for e in range(n_slopes):  # without the labels that violate nothing
+        changed[n_kept], slopes[n_kept] = changed[e], slopes[e]
+        n_kept += slopes[e] != zero
+    return n_kept, total
+
+
+@njit(cache=True, nogil=True)
+def _scatter(n_slopes, vectors, memory, gradient):
     """Carry slopes of label scores to their key instances and sub-concepts; return the sum of slope * score.
 
     One call per bag, with its loops in place: a call per label costs several times what it computes.
     """
-    total = 0.0
-    for e in range(n):
-        g, l = slope[e], who[e]
-        i, k = arg[l] // n_sub, arg[l] % n_sub
-        total += g * top[l]
-        hit[i] = True
-        p, dp, w, dw = P[i], dP[i], W[k, l], dW[k, l]
+    total, n_sub = 0.0, vectors.shape[0]
+    for e in range(n_slopes):
+        g, l = memory.slopes[e], memory.changed[e]
+        i, k = memory.source[l] // n_sub, memory.source[l] % n_sub
+        total += g * memory.best[l]
+        memory.active[i] = True
+        p, dp, w, dw = memory.projected[i], memory.projected_gradient[i], vectors[k, l], gradient[k, l]
         for c in range(p.size):
             dp[c] += g * w[c]
             dw[c] += g * p[c]
@@ -149,140 +234,50 @@ def _scatter(n, who, slope, top, arg, n_sub, P, W, dP, dW, hit):
 
 
 @njit(cache=True, nogil=True)
-def warp_gradient(S, P, W, bounds, bags, labels, starts, harmonic, dP, dW, hit, used):
+def warp_gradient(first, last, bags, rows, vectors, harmonic, memory, gradient, used):
     """Eq. (5) with exact ranks: its value, and its gradient for scores with their key instances held.
 
     For every relevant label y and the dummy, all violating labels share the weight H(R) / R, where R counts
-    them. ``dP`` and ``hit`` (instances with a gradient) are overwritten, ``dW`` added to; ``used[l, k]``
-    counts for how many bags with label l its sub-concept k was the best.
+    them. ``projected_gradient`` and ``active`` of the memory are overwritten; ``gradient``, that of the label
+    vectors, is added to; ``used[l, k]`` counts for how many bags with label l its sub-concept k was the best.
     """
-    n_sub, n_all = W.shape[:2]
-    dummy = n_all - 1
-    dP[:] = 0.0
-    hit[:] = False
-    top = np.empty(n_all, S.dtype)
-    near = np.empty(n_all, S.dtype)
-    slope = np.empty(2 * n_all, S.dtype)
-    arg = np.empty(n_all, np.int32)
-    who = np.empty(2 * n_all, np.int64)
-    relevant_too = np.zeros(n_all, np.bool_)
-    zero, one = S.dtype.type(0.0), S.dtype.type(1.0)
+    n_sub, bounds = vectors.shape[0], memory.bounds
+    base = bounds[first]
+    for i in range(base, bounds[last]):
+        memory.active[i] = False
+        for c in range(memory.projected_gradient.shape[1]):
+            memory.projected_gradient[i, c] = 0.0
     loss = 0.0
-    for s in range(bags.size):
-        _maxima(S, bounds[s], bounds[s + 1], n_sub, top, arg)
-        relevant = labels[starts[bags[s]] : starts[bags[s] + 1]]
-        lowest = top[dummy]
-        for y in relevant:
-            relevant_too[y] = True
-            lowest = min(lowest, top[y])
-        # Few irrelevant labels violate anything: only they, side by side, are compared with every y.
-        floor = lowest - one
-        n_close = 0
-        for l in range(dummy):
-            who[n_close], near[n_close] = l, top[l]
-            n_close += (top[l] > floor) & (not relevant_too[l])
-        for y in relevant:
-            relevant_too[y] = False
-        who[n_close] = dummy
-        slope[: n_close + 1] = zero
-        n_active = n_close + 1
-        for q in range(relevant.size + 1):
-            y = dummy if q == relevant.size else relevant[q]
-            used[y, arg[y] % n_sub] += 1
-            floor = top[y] - one
-            with_dummy = y != dummy and top[dummy] > floor
-            rank = int(with_dummy)
-            for c in range(n_close):
-                rank += near[c] > floor
-            if rank == 0:
-                continue
-            weight = harmonic[rank] / S.dtype.type(rank)
-            for c in range(n_close):
-                slope[c] += weight if near[c] > floor else zero
-            if with_dummy:
-                slope[n_close] += weight
-            loss += harmonic[rank]  # the margin 1 of each violator, times its weight
-            if y == dummy:
-                slope[n_close] -= harmonic[rank]
-            else:
-                who[n_active], slope[n_active] = y, -harmonic[rank]
-                n_active += 1
-        first = 0
-        for e in range(n_active):  # close together, without the labels that violate nothing
-            who[first], slope[first] = who[e], slope[e]
-            first += slope[e] != zero
-        loss += _scatter(first, who, slope, top, arg, n_sub, P, W, dP, dW, hit)
+    for s in range(first, last):
+        _maxima(
+            memory.scores, bounds[s] - base, bounds[s + 1] - base, base, n_sub, memory.best, memory.source
+        )
+        relevant = rows.labels[rows.starts[bags[s]] : rows.starts[bags[s] + 1]]
+        n_close = _close_labels(relevant, memory)
+        n_slopes, total = _label_slopes(relevant, n_close, n_sub, harmonic, memory, used)
+        loss += total + _scatter(n_slopes, vectors, memory, gradient)
     return loss
 
 
 @njit(cache=True, nogil=True)
-def tile_gradients(P, W, bounds, bags, tile_bags, labels, starts, harmonic, S, dP, dW, hit, used):
-    """`warp_gradient` for all bags of a slice, whose scores are made a tile of bags at a time.
+def adam_step(first, last, parameters, slices, moments, step):
+    """One step of Adam on some rows with the gradients that the slices of a batch found, then the caps.
 
-    They never all lie in memory, and are read again while still in the cache. ``dW`` is overwritten.
+    Slices are added into the first one in their order, whichever thread made them: the result does not depend
+    on threads.
     """
-    dW[:] = 0.0
-    columns = W.reshape(-1, W.shape[2]).T
-    loss = 0.0
-    for a in range(0, bags.size, tile_bags):
-        b = min(a + tile_bags, bags.size)
-        lo, hi = bounds[a], bounds[b]
-        tile = S[: hi - lo]
-        np.dot(P[lo:hi], columns, tile)
-        loss += warp_gradient(
-            tile, P[lo:hi], W, bounds[a : b + 1] - lo, bags[a:b], labels, starts, harmonic, dP[lo:hi], dW,
-            hit[lo:hi], used,
-        )  # fmt: skip
-    return loss
-
-
-@njit(cache=True, nogil=True)
-def dense_slice(
-    X, offsets, bags, mean, factor, constant, A, W, tile_bags, labels, starts, harmonic, bounds, Z, P, S, dP,
-    hit, dA, dW, used,
-):  # fmt: skip
-    """Value and gradients of Eq. (5) for a slice of bags with dense instances, in one piece.
-
-    Everything, matrix products included, happens without the interpreter, so threads do not wait for each
-    other. Returns the value and the number of instances that had a gradient; only these enter the last
-    product.
-    """
-    n = gather_dense(X, offsets, bags, mean, factor, constant, Z, bounds)
-    np.dot(Z[:n], A, P[:n])
-    loss = tile_gradients(P[:n], W, bounds, bags, tile_bags, labels, starts, harmonic, S, dP, dW, hit, used)
-    n_hit = 0
-    for i in range(n):
-        if hit[i]:
-            if n_hit < i:
-                Z[n_hit] = Z[i]
-                dP[n_hit] = dP[i]
-            n_hit += 1
-    np.dot(Z[:n_hit].T, dP[:n_hit], dA)
-    return loss, n_hit
-
-
-@njit(cache=True, nogil=True)
-def adam_step(
-    theta, slices, first, second, start, stop, rate, decay1, decay2, correction1, correction2, weight, C
-):
-    """One step of Adam on some rows of ``theta`` with the gradient ``weight`` * sum of slices, then the caps.
-
-    Slices are added in their order, whichever thread made them: the result does not depend on threads.
-    """
-    g = np.empty(theta.shape[1], theta.dtype)
-    one = theta.dtype.type(1.0)
-    for r in range(start, stop):
-        x, m1, m2 = theta[r], first[r], second[r]
-        g[:] = slices[0, r]
+    one, tiny = parameters.dtype.type(1.0), parameters.dtype.type(1e-8)
+    for r in range(first, last):
+        x, mean, square, g = parameters[r], moments.mean[r], moments.square[r], slices[0, r]
         for s in range(1, slices.shape[0]):
             part = slices[s, r]
             for c in range(g.size):
                 g[c] += part[c]
         for c in range(g.size):
-            g[c] *= weight
-            m1[c] = decay1 * m1[c] + (one - decay1) * g[c]
-            m2[c] = decay2 * m2[c] + (one - decay2) * g[c] * g[c]
-            x[c] -= rate * (m1[c] * correction1) / (np.sqrt(m2[c] * correction2) + theta.dtype.type(1e-8))
-        norm = np.sqrt(reordered_dot(x, x))
-        if norm > C:
-            x *= C / norm
+            g[c] *= step.gradient_weight
+            mean[c] = step.keep_mean * mean[c] + (one - step.keep_mean) * g[c]
+            square[c] = step.keep_square * square[c] + (one - step.keep_square) * g[c] * g[c]
+            x[c] -= (
+                step.rate * (mean[c] * step.correct_mean) / (np.sqrt(square[c] * step.correct_square) + tiny)
+            )
+        cap_norm(x, step.max_norm)

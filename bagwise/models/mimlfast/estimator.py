@@ -8,33 +8,20 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bagwise.bags import runs
 from bagwise.base import MIMLClassifier, Traits, best_rows
 from bagwise.base.parameters import JOBS, Choice, Flag, Number, Rules, Seed, Whole, check_parameters
 from bagwise.errors import DataError
-from bagwise.kernels.segment import segment_argmax, segment_max
 from bagwise.models._shared.margins import margins
-from bagwise.models.mimlfast.forward import (
-    N_SLICES,
-    SLICE_BAGS,
-    Forward,
-    Scaling,
-    fit_scaling,
-    matching_form,
-)
-from bagwise.models.mimlfast.plan import MOST_HELD_OUT, RULES, SMALL, SOLVERS, make_plan, n_held_out
-from bagwise.models.mimlfast.train import (
-    BatchTrainer,
-    LabelRows,
-    SGDTrainer,
-    best_offset,
-    initial_parameters,
-    n_slices,
-    train,
-)
+from bagwise.models._shared.offset import best_offset
+from bagwise.models.mimlfast.forward import N_SLICES, Forward
+from bagwise.models.mimlfast.plan import RULES, SMALL, SOLVERS, make_plan
+from bagwise.models.mimlfast.predict import bag_scores, instance_scores, sub_concepts
+from bagwise.models.mimlfast.scale import Scale, learn_scale, matching_form
+from bagwise.models.mimlfast.sgd import answer
+from bagwise.models.mimlfast.stream import learn_piece
+from bagwise.models.mimlfast.train import initial_state, learn
 from bagwise.parallel import Workers
 
-_CELLS = 1 << 22  # scores computed at a time in prediction
 _IN_USE = 0.05  # share of a label's bags that makes a sub-concept count as used
 
 
@@ -215,84 +202,29 @@ class MIMLFast(MIMLClassifier):
 
     def _fit(self, bags, Y):
         plan = make_plan(self, len(bags), bags.X)
-        workers = Workers(self.n_jobs, N_SLICES)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-        with workers:
-            scaling = fit_scaling(bags.X, self.scaling, plan.norm, workers)
-            forward = self._forward(bags, Y.shape[1], scaling, plan, workers)
-            A, W, used = self._learn(forward, LabelRows.from_matrix(Y), Y, plan, rng)
+        scale = learn_scale(bags.X, self.scaling, plan.norm)
+        with Workers(self.n_jobs, N_SLICES) as workers:
+            forward = make_forward(bags, Y.shape[1], scale, plan, workers)
+            learned = learn(forward, Y, plan, rng)
         self.solver_ = plan.solver
-        self._scaling: list[Any] = list(scaling)
-        self._state = {"A": A, "W": W, "t": 0}
-        self._publish(A, W, used)
+        self._scale: list[Any] = list(scale)
+        self._publish(learned)
 
-    def _forward(self, bags, n_labels, scaling, plan, workers):
-        X = matching_form(bags.X, scaling)
-        batch = min(plan.batch_bags, len(bags))
-        slice_bags = max(SLICE_BAGS, -(-batch // n_slices(batch)))
-        n_all, K, m = n_labels + 1, self.n_sub_concepts, self.n_components
-        return Forward(X, bags.offsets, scaling, n_all, K, m, workers, slice_bags)
-
-    def _learn(self, forward, rows, Y, plan, rng):
-        """Parameters and use of sub-concepts, trained as planned; held-out scores are kept for the offset."""
-        everything = np.arange(len(Y))
-        order = rng.permutation(len(Y))
-        seeds = rng.integers(0, 2**63, 2)
-
-        def trainer(ids):
-            start = np.random.default_rng(seeds[0])  # all folds begin at the same point
-            state = initial_parameters(start, forward.n_inputs - 1, *_shape(forward))
-            return self._trainer(
-                plan, forward, rows, ids, state, np.random.default_rng(seeds[1]), plan.max_iter
-            )
-
-        if plan.folds == 0:
-            only = trainer(everything)
-            for _ in range(plan.max_iter):
-                only.epoch()
-            self.n_iter_, self.objective_ = plan.max_iter, []
-            some = np.sort(order[:MOST_HELD_OUT])
-            scores = only.scores(some)
-            self._window = [scores[:, :-1] - scores[:, -1:], Y[some]]
-            return *only.parameters(), only.used
-        if plan.folds == 1:
-            held_out = [np.sort(order[: n_held_out(plan.share, len(Y))])]
-        else:
-            held_out = [np.sort(part) for part in np.array_split(order, plan.folds)]
-        trainers = [trainer(np.setdiff1d(everything, bags)) for bags in held_out]
-        outcome = train(trainers, held_out, Y, plan.max_iter, plan.patience)
-        self.n_iter_, self.objective_ = outcome.n_epochs, outcome.history
-        self._window = [outcome.margins, Y[outcome.held_out]]
-        if not plan.refit:
-            return *outcome.parameters[0], outcome.used
-        final = trainer(everything)
-        for _ in range(outcome.n_epochs):
-            final.epoch()
-        return *final.parameters(), final.used
-
-    def _trainer(self, plan, forward, rows, ids, state, rng, n_epochs):
-        if plan.solver == "minibatch":
-            return BatchTrainer(
-                forward, rows, ids, state, rng, C=self.max_norm, rate=self.learning_rate,
-                batch_bags=plan.batch_bags, n_epochs=n_epochs,
-            )  # fmt: skip
-        return SGDTrainer(
-            forward, rows, ids, state, rng, C=self.max_norm, gamma0=self.step_size, eta=self.step_decay,
-            average=plan.solver == "asgd",
-        )  # fmt: skip
-
-    def _publish(self, A, W, used):
+    def _publish(self, learned):
         """Parameters for features as given; the scaled instance is ((x - mean) * factor, constant)."""
-        mean, factor, constant, _ = Scaling(*self._scaling)
-        mean, factor, A = mean.astype(np.float64), factor.astype(np.float64), A.astype(np.float64)
-        space = A[:-1] * factor[:, None]
+        self._state, self._window = learned.state, learned.window
+        self.n_iter_, self.objective_ = learned.n_epochs, learned.history
+        A, W = (values.astype(np.float64) for values in answer(self._state))
+        scale = Scale(*self._scale)
+        space = A[:-1] * scale.factor.astype(np.float64)[:, None]
         self.shared_space_ = np.ascontiguousarray(space.T)
-        self.shared_intercept_ = constant * A[-1] - mean @ space
-        self.label_weights_ = W.astype(np.float64)
-        self.sub_concept_counts_ = used[:-1]
-        total = np.maximum(self.sub_concept_counts_.sum(axis=1, keepdims=True), 1)
-        self.sub_concepts_in_use_ = (self.sub_concept_counts_ >= _IN_USE * total).sum(axis=1)
-        self.sub_concepts_in_use_[self.sub_concept_counts_.sum(axis=1) == 0] = 0
+        self.shared_intercept_ = scale.constant * A[-1] - scale.mean.astype(np.float64) @ space
+        self.label_weights_ = W
+        self.sub_concept_counts_ = learned.used[:-1]
+        total = self.sub_concept_counts_.sum(axis=1, keepdims=True)
+        often = self.sub_concept_counts_ >= np.maximum(_IN_USE * total, 1)
+        self.sub_concepts_in_use_ = often.sum(axis=1)
         rule = RULES[self.threshold_rule]
         self.offset_ = best_offset(*self._window) if rule is None else rule
 
@@ -321,33 +253,16 @@ class MIMLFast(MIMLClassifier):
         plan = make_plan(self, SMALL + 1)  # pieces may be small, but there will be many
         if self.batch_size == "auto":
             plan = plan._replace(batch_bags=int(np.clip(len(bags) // 8, 16, 512)))
-        workers = Workers(self.n_jobs, N_SLICES)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         rng = np.random.default_rng([seed, 0 if first else self._state["t"]])
-        ids = rng.permutation(len(bags))
-        with workers:
-            if first:
-                self.solver_, self._window = plan.solver, [np.zeros((0, Y.shape[1]), np.float32), Y[:0]]
-                self._scaling = list(fit_scaling(bags.X, self.scaling, plan.norm, workers))
-            plan = plan._replace(solver=self.solver_)
-            forward = self._forward(bags, Y.shape[1], Scaling(*self._scaling), plan, workers)
-            if first:
-                self._state = initial_parameters(rng, bags.n_features, *_shape(forward))
-            rows = LabelRows.from_matrix(Y)
-            n_ahead = 0 if first else len(ids)  # bags scored before they are learned
-            parts = np.split(ids, [len(ids) - len(ids) // 5]) if first and len(ids) >= 5 else [ids]
-            used = np.zeros((Y.shape[1] + 1, self.n_sub_concepts), np.int64)
-            for k, part in enumerate(parts):
-                trainer = self._trainer(plan, forward, rows, part, self._state, rng, None)
-                if n_ahead or k == len(parts) - 1 > 0:
-                    self._remember(trainer.scores(part), Y[part])
-                trainer.epoch()
-                used += trainer.used
-                if first and len(parts) == 1:
-                    self._remember(trainer.scores(part), Y[part])
-                A, W = trainer.parameters()
-        self._publish(A, W, used)
-        self.n_iter_, self.objective_ = 1, []
+        if first:
+            self.solver_, self._scale = plan.solver, list(learn_scale(bags.X, self.scaling, plan.norm))
+        plan = plan._replace(solver=self.solver_)
+        with Workers(self.n_jobs, N_SLICES) as workers:
+            forward = make_forward(bags, Y.shape[1], Scale(*self._scale), plan, workers)
+            state = initial_state(rng, forward) if first else self._state
+            window = None if first else self._window
+            self._publish(learn_piece(forward, Y, plan, state, window, rng))
         return self
 
     def _check_piece(self, X, y, classes, first):
@@ -365,37 +280,13 @@ class MIMLFast(MIMLClassifier):
             raise DataError(f"inconsistent numbers of samples: {len(bags)} bags, {len(Y)} rows of labels")
         return bags, np.ascontiguousarray(Y)
 
-    def _remember(self, scores, Y):
-        """Keep the latest honest margins; the offset is the best one for them."""
-        latest = scores[:, :-1] - scores[:, -1:], Y
-        most = max(1, min(MOST_HELD_OUT, _CELLS // Y.shape[1]))
-        self._window = [np.concatenate(pair)[-most:] for pair in zip(self._window, latest)]
-
     # ------------------------------------------------------------------ prediction
 
-    def _blocks(self, bags):
-        """Runs of bags with the scores (instances, L + 1, K) of their instances, of bounded size."""
-        W = self.label_weights_.reshape(-1, self.label_weights_.shape[2])
-        limit = max(_CELLS // len(W), 1)
-        for first, last in runs(bags.offsets, limit):
-            part = bags[first:last]
-            P = np.asarray(part.X @ self.shared_space_.T) + self.shared_intercept_
-            yield part, (P @ W.T).reshape(len(P), *self.label_weights_.shape[:2])
-
     def _scores(self, bags):
-        top = [
-            segment_max(np.ascontiguousarray(F.max(axis=2)), part.offsets) for part, F in self._blocks(bags)
-        ]
-        scores = np.concatenate(top)
-        return scores[:, :-1] - scores[:, -1:] - self.offset_
+        return bag_scores(self, bags)
 
     def _instance_scores(self, bags):
-        result = []
-        for part, F in self._blocks(bags):
-            F = np.ascontiguousarray(F.max(axis=2))
-            dummy = segment_max(F[:, -1], part.offsets)
-            result.append(F[:, :-1] - dummy[part.index][:, None] - self.offset_)
-        return np.concatenate(result)
+        return instance_scores(self, bags)
 
     def key_instances(self, X, k=1, *, rule="score"):
         """Find the instances that speak most for each label.
@@ -448,16 +339,10 @@ class MIMLFast(MIMLClassifier):
             Row number of ``bags.X``: the key instance.
         """
         check_is_fitted(self)
-        bags = self._as_bags(X, reset=False)
-        which, where, start = [], [], 0
-        for part, F in self._blocks(bags):
-            rows = segment_argmax(np.ascontiguousarray(F.max(axis=2)[:, :-1]), part.offsets)
-            labels = np.arange(F.shape[1] - 1)
-            which.append(F[rows, labels].argmax(axis=2))
-            where.append(rows + start)
-            start += part.n_instances
-        return np.concatenate(which), np.concatenate(where)
+        return sub_concepts(self, self._as_bags(X, reset=False))
 
 
-def _shape(forward):
-    return forward.n_all, forward.K, forward.m
+def make_forward(bags, n_labels, scale, plan, workers):
+    """Scores of these bags for models of the planned shape."""
+    shape = plan.n_sub_concepts, n_labels + 1, plan.n_components
+    return Forward(matching_form(bags.X, scale), bags.offsets, scale, shape, workers, plan.batch_bags)

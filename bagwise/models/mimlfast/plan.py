@@ -1,4 +1,4 @@
-"""MIMLfast's settings: what "auto" stands for."""
+"""MIMLfast's settings once the data are known: what "auto" stands for."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 
 from bagwise.models._shared.scaling import is_text
 
+__all__ = ["MOST_HELD_OUT", "RULES", "SMALL", "SOLVERS", "Plan", "make_plan"]
+
 SOLVERS = ("auto", "minibatch", "asgd", "sgd")
 RULES = {"calibrated": None, "text": 0.0, "line17": -1.0, "code": 1.0}
 SMALL = 3000  # bags up to which averaged SGD is at least as good as mini-batches, and fast enough
@@ -16,15 +18,21 @@ MOST_HELD_OUT = 2000
 
 
 class Plan(NamedTuple):
-    """What "auto" stands for, given the data."""
+    """Every setting of a training."""
 
     solver: str
+    n_components: int
+    n_sub_concepts: int
+    max_norm: float
+    step_size: float
+    step_decay: float
+    learning_rate: float
+    batch_bags: int
     max_iter: int
     patience: int
-    batch_bags: int
-    norm: float
+    norm: float  # root mean square length of scaled instances
     folds: int  # 0: none held out, 1: a part, more: that many folds
-    share: float
+    n_held_out: int  # bags of the part
     refit: bool
 
 
@@ -35,44 +43,47 @@ def make_plan(model: Any, n_bags: int, X: Any = None) -> Plan:
         few = n_bags <= SMALL or (X is not None and n_bags <= SMALL_TEXT and is_text(X))
         solver = "asgd" if few else "minibatch"
     by_batch = solver == "minibatch"
-    usual = int(np.clip(2 ** (n_bags // 60).bit_length(), 16, 512))
-    batch = usual if model.batch_size == "auto" else model.batch_size
+    usual_batch = int(np.clip(2 ** (n_bags // 60).bit_length(), 16, 512))
     # enough passes for about 360 updates, which is where generated data of many shapes level off
     passes = int(np.clip(round(180_000 / n_bags), 5, 30)) if by_batch else 40
-    norm = (15.0 if by_batch else 3.0) if model.feature_norm == "auto" else float(model.feature_norm)
-    patience = {"sgd": 1}.get(solver, 5)
-    folds, share = 1, 0.1
-    if model.validation != "auto":
-        whole = model.validation >= 1
-        folds, share = (
-            (int(model.validation), 0.0) if whole else (int(model.validation > 0), model.validation)
-        )
-    elif n_bags < 10:
-        folds = 0
-    elif solver != "sgd" and n_bags <= SMALL:
-        folds, share = (3, 0.0) if n_bags <= 500 else (1, 0.2)
-    else:
-        share = min(share, MOST_HELD_OUT / n_bags)
-    refit = (
-        folds > 1 or (model.refit is True) or (model.refit == "auto" and solver != "sgd" and n_bags <= SMALL)
+    folds, n_held_out = _held_out(model.validation, solver, n_bags)
+    by_size = solver != "sgd" and n_bags <= SMALL
+    return Plan(
+        solver=solver,
+        n_components=model.n_components,
+        n_sub_concepts=model.n_sub_concepts,
+        max_norm=float(model.max_norm),
+        step_size=float(model.step_size),
+        step_decay=float(model.step_decay),
+        learning_rate=float(model.learning_rate),
+        batch_bags=_or(model.batch_size, usual_batch),
+        max_iter=_or(model.max_iter, passes),
+        patience=_or(model.n_iter_no_change, 1 if solver == "sgd" else 5),
+        norm=float(_or(model.feature_norm, 15.0 if by_batch else 3.0)),
+        folds=folds,
+        n_held_out=n_held_out,
+        refit=folds > 1 or bool(_or(model.refit, by_size)),
     )
-    if folds > n_bags or (folds == 1 and n_held_out(share, n_bags) >= n_bags):
+
+
+def _or(value: Any, usual: Any) -> Any:
+    return usual if isinstance(value, str) else value  # the only word is "auto"
+
+
+def _held_out(validation: Any, solver: str, n_bags: int) -> tuple[int, int]:
+    """Number of folds, and of bags in the only one; see ``validation`` of MIMLFast."""
+    if validation == "auto":
+        if n_bags < 10:
+            return 0, 0
+        if solver != "sgd" and n_bags <= 500:
+            return 3, 0
+        share = 0.2 if solver != "sgd" and n_bags <= SMALL else min(0.1, MOST_HELD_OUT / n_bags)
+        return 1, max(1, round(share * n_bags))
+    folds = int(validation) if validation >= 1 else int(validation > 0)
+    n_held_out = max(1, round(validation * n_bags)) if folds == 1 else 0
+    if folds > n_bags or (folds == 1 and n_held_out >= n_bags):
         raise ValueError(
-            f"validation of MIMLFast leaves no bag to train on: {model.validation!r} with {n_bags} bags; "
+            f"validation of MIMLFast leaves no bag to train on: {validation!r} with {n_bags} bags; "
             "give fewer folds, a smaller share, or 0 for none"
         )
-    return Plan(
-        solver,
-        passes if model.max_iter == "auto" else model.max_iter,
-        patience if model.n_iter_no_change == "auto" else model.n_iter_no_change,
-        batch,
-        norm,
-        folds,
-        share,
-        refit,
-    )
-
-
-def n_held_out(share: float, n_bags: int) -> int:
-    """Bags that a share stands for, at least one."""
-    return max(1, round(share * n_bags))
+    return folds, n_held_out

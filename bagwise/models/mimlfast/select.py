@@ -15,10 +15,13 @@ from bagwise.bags import Bags
 from bagwise.base.parameters import check_parameters
 from bagwise.errors import DataError
 from bagwise.models._shared.folds import MultilabelKFold
-from bagwise.models.mimlfast.estimator import MIMLFast
-from bagwise.models.mimlfast.forward import N_SLICES, fit_scaling, matching_form
+from bagwise.models.mimlfast.estimator import MIMLFast, make_forward
+from bagwise.models.mimlfast.forward import N_SLICES
+from bagwise.models.mimlfast.memory import LabelRows
 from bagwise.models.mimlfast.plan import Plan, make_plan
-from bagwise.models.mimlfast.train import LabelRows, initial_parameters, scaled_copy, train
+from bagwise.models.mimlfast.scale import learn_scale, matching_form
+from bagwise.models.mimlfast.sgd import scaled_copy
+from bagwise.models.mimlfast.train import initial_state, make_trainer, train
 from bagwise.parallel import Workers, run
 from bagwise.utils.progress import progress
 
@@ -194,16 +197,15 @@ def _what_matters(model: MIMLFast, plan: Plan, Y: np.ndarray) -> tuple:
 def _prepare(model, plan, bags, held_out):
     """Training bags of each fold, their scale and a scaled copy, which all settings share."""
     prepared = []
-    workers = Workers(model.n_jobs, N_SLICES)
-    with workers:
+    with Workers(model.n_jobs, N_SLICES) as workers:
         for test in held_out:
             ids = np.setdiff1d(np.arange(len(bags)), test)
-            scaling = fit_scaling(bags[ids].X, model.scaling, plan.norm, workers)  # held-out bags stay unseen
-            part = bags.with_X(matching_form(bags.X, scaling), bags.feature_names)
+            scale = learn_scale(bags[ids].X, model.scaling, plan.norm)  # held-out bags stay unseen
+            part = bags.with_X(matching_form(bags.X, scale), bags.feature_names)
             copied = None
             if plan.solver != "minibatch":
-                copied = (ids, *scaled_copy(model._forward(part, 1, scaling, plan, workers), ids))
-            prepared.append((ids, scaling, part, copied))
+                copied = (ids, *scaled_copy(make_forward(part, 1, scale, plan, workers), ids))
+            prepared.append((ids, scale, part, copied))
     return prepared
 
 
@@ -222,16 +224,14 @@ def _judge(ways, Y, held_out, seed, share):
 
 def _cross_validate(model, plan, prepared, Y, held_out, seed, passes):
     """Held-out losses, the best number of passes, and whether a norm ever met the cap."""
-    workers = Workers(model.n_jobs, N_SLICES)
     rows = LabelRows.from_matrix(Y)
-    shape = (Y.shape[1] + 1, model.n_sub_concepts, model.n_components)
     trainers = []
-    with workers:
-        for ids, scaling, bags, copied in prepared:
-            forward = model._forward(bags, Y.shape[1], scaling, plan, workers)
+    with Workers(model.n_jobs, N_SLICES) as workers:
+        for ids, scale, bags, copied in prepared:
+            forward = make_forward(bags, Y.shape[1], scale, plan, workers)
             forward.copied = copied
-            state = initial_parameters(np.random.default_rng(seed), bags.n_features, *shape)
+            state = initial_state(np.random.default_rng(seed), forward)
             rng = np.random.default_rng(seed + 1)
-            trainers.append(model._trainer(plan, forward, rows, ids, state, rng, plan.max_iter))
+            trainers.append(make_trainer(plan, forward, rows, ids, state, rng, plan.max_iter))
         outcome = train(trainers, held_out, Y, passes, plan.patience)
     return outcome.history, outcome.n_epochs, any(trainer.n_capped for trainer in trainers)

@@ -1,51 +1,113 @@
 """Compiled loops of MIMLfast: Algorithm 1 of the paper, one triplet at a time.
 
-Shared conventions. ``A`` (n_features, m) is the transpose of the paper's ``W_0``: its rows are the columns of
-``W_0``, whose norms are capped. ``W`` (L + 1, K, m) holds the label vectors, the dummy label last. Instances
-are either the rows of the dense ``X`` or those of the CSR matrix ``(data, indices, indptr)``; the other one
-is empty and ``is_sparse`` tells which, so that one compilation serves both. Relevant labels of bag ``b`` are
-``labels[starts[b]:starts[b + 1]]``, ascending, without the dummy.
+A triplet is a bag, one of its relevant labels y and a label y_bar that violates the margin. Vectors are rows:
+``space`` (n_inputs, m) is the transpose of the paper's ``W_0``, whose columns are capped, and ``weights``
+(K (L + 1), m) holds the sub-concepts of label l in rows ``l K`` to ``l K + K - 1``, the dummy label last.
+Arrays are made by the caller: what a loop allocates or reshapes itself takes longer to compile.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-__all__ = ["ranking_sum", "reordered_dot", "sgd_steps", "triplet_step"]
+from bagwise.kernels.numeric import reordered_dot, splitmix64
 
-# Sums may be reordered, which lets dot products use vector registers; NaN and infinity keep their meaning.
-# The tests compare a step with NumPy's to 1e-12 in double and 1e-6 in single precision.
-_REORDER = {"reassoc", "contract"}
+__all__ = [
+    "Factors",
+    "Instances",
+    "Schedule",
+    "Scratch",
+    "Sums",
+    "TrainingBags",
+    "Triplet",
+    "cap_norm",
+    "ranking_sum",
+    "sgd_steps",
+    "triplet_step",
+]
+
+
+class Instances(NamedTuple):
+    """Scaled instances, rows of ``dense`` or of a CSR matrix; the other is empty: one type serves both."""
+
+    is_sparse: bool
+    dense: np.ndarray
+    values: np.ndarray
+    columns: np.ndarray
+    row_starts: np.ndarray
+
+
+class TrainingBags(NamedTuple):
+    """Bags and their relevant labels, ascending and without the dummy: CSR-like, too."""
+
+    instances: Instances
+    offsets: np.ndarray
+    labels: np.ndarray
+    label_starts: np.ndarray
+
+
+class Factors(NamedTuple):
+    """What is learned; changed in place."""
+
+    space: np.ndarray
+    weights: np.ndarray
+    n_sub: int
+
+
+class Sums(NamedTuple):
+    """Sums of the states that enter the average; a vector is added when it next changes, not every time."""
+
+    space: np.ndarray
+    weights: np.ndarray
+    space_summed: np.ndarray  # states of this pass that the sum of each vector holds
+    weights_summed: np.ndarray
+
+
+class Schedule(NamedTuple):
+    """Constants of a run: C, gamma_0, eta, and how many iterations lie between two states of the average."""
+
+    max_norm: float
+    step_size: float
+    step_decay: float
+    average_every: int  # 0: there is no average
+
+
+class Scratch(NamedTuple):
+    """Memory that is overwritten in every iteration, and the harmonic numbers H(0), H(1), ..."""
+
+    projected: np.ndarray  # instances of the longest bag, projected
+    old: np.ndarray  # two vectors
+    harmonic: np.ndarray
+
+
+class Triplet(NamedTuple):
+    """Key instances i of y and j of y_bar, counted from row ``first`` of the bag, and their vectors."""
+
+    first: int
+    i: int
+    j: int
+    vector: int
+    vector_bar: int
 
 
 @njit(cache=True, nogil=True)
-def _draw(state, n):
-    """Uniform integer below ``n`` from the generator splitmix64, whose state is one number."""
-    state[0] += np.uint64(0x9E3779B97F4A7C15)
-    z = state[0]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
-    return np.int64(((z >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
-
-
-@njit(cache=True, nogil=True, fastmath=_REORDER)
-def reordered_dot(a, b):
-    """Inner product, summed in whatever order suits the vector registers (the same one every time)."""
-    total = a[0] * b[0]
-    for c in range(1, a.size):
-        total += a[c] * b[c]
-    return total
+def _draw(random, n):
+    """Uniform integer below ``n``."""
+    return np.int64(((splitmix64(random) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
 
 
 @njit(cache=True, nogil=True)
-def _cap(v, C):
-    """Scale a vector down to norm ``C`` if it is longer; never up. Tell whether it was."""
-    norm = np.sqrt(reordered_dot(v, v))
-    if norm > C:
-        v *= C / norm
-    return norm > C
+def cap_norm(v, limit):
+    """Scale a vector down to norm ``limit`` if it is longer; never up. Tell whether it was."""
+    norm = np.sqrt(reordered_dot(v, v, v.size))
+    if norm > limit:
+        factor = limit / norm
+        for c in range(v.size):
+            v[c] *= factor
+    return norm > limit
 
 
 @njit(cache=True, nogil=True)
@@ -55,153 +117,165 @@ def _add_row(v, x, out):
 
 
 @njit(cache=True, nogil=True)
-def _project(X, data, indices, indptr, is_sparse, row, A, out):
+def _project(instances, row, space, out):
     """W_0 x for one instance."""
-    out[:] = 0.0
-    if is_sparse:
-        for p in range(indptr[row], indptr[row + 1]):
-            _add_row(A[indices[p]], data[p], out)
-    else:
-        for j in range(A.shape[0]):
-            _add_row(A[j], X[row, j], out)
+    for c in range(out.size):
+        out[c] = 0.0
+    if instances.is_sparse:
+        for q in range(instances.row_starts[row], instances.row_starts[row + 1]):
+            _add_row(space[instances.columns[q]], instances.values[q], out)
+        return
+    x, n_fours = instances.dense[row], space.shape[0] // 4 * 4
+    for j in range(0, n_fours, 4):  # four at a time: the result is read and written a fourth as often
+        v0, v1, v2, v3 = space[j], space[j + 1], space[j + 2], space[j + 3]
+        x0, x1, x2, x3 = x[j], x[j + 1], x[j + 2], x[j + 3]
+        for c in range(out.size):
+            out[c] += x0 * v0[c] + x1 * v1[c] + x2 * v2[c] + x3 * v3[c]
+    for j in range(n_fours, space.shape[0]):
+        _add_row(space[j], x[j], out)
 
 
 @njit(cache=True, nogil=True)
-def _best(P, n_rows, w):
-    """Value, instance and sub-concept of max over i, k of w_k . P_i; the first wins a tie."""
-    top, i_top, k_top = reordered_dot(w[0], P[0]), 0, 0
+def _best(projected, n_rows, factors, label):
+    """Value, instance and vector of max over i, k of w_{label,k} . P_i; the first wins a tie."""
+    begin = label * factors.n_sub
+    m = projected.shape[1]
+    top, best_row, best_vector = reordered_dot(factors.weights[begin], projected[0], m), 0, begin
     for i in range(n_rows):
-        for k in range(w.shape[0]):
-            value = reordered_dot(w[k], P[i])
+        for vector in range(begin, begin + factors.n_sub):
+            value = reordered_dot(factors.weights[vector], projected[i], m)
             if value > top:
-                top, i_top, k_top = value, i, k
-    return top, i_top, k_top
+                top, best_row, best_vector = value, i, vector
+    return top, best_row, best_vector
 
 
 @njit(cache=True, nogil=True)
-def _irrelevant(place, labels):
-    """The ``place``-th label that is not in the ascending ``labels``; past the last one, the dummy."""
-    for l in labels:
-        if l > place:
+def _irrelevant(place, relevant):
+    """The ``place``-th label that is not in the ascending ``relevant``; past the last one, the dummy."""
+    for label in relevant:
+        if label > place:
             break
         place += 1
     return place
 
 
 @njit(cache=True, nogil=True)
-def triplet_step(X, data, indices, indptr, is_sparse, i, j, A, W, y, k, y_bar, k_bar, p, p_bar, rate, C):
+def triplet_step(instances, factors, triplet, scratch, rate, max_norm):
     """Eqs. (7) to (9) and the caps, in place; ``rate`` is gamma_t S, all right-hand sides are old values.
 
-    ``i`` and ``j`` are the rows of the key instances x and x_bar, ``p`` and ``p_bar`` their projections.
     Returns how many vectors were over the cap.
     """
-    w, w_bar = W[y, k].copy(), W[y_bar, k_bar].copy()
+    w, w_bar = factors.weights[triplet.vector], factors.weights[triplet.vector_bar]
+    p, p_bar = scratch.projected[triplet.i], scratch.projected[triplet.j]
+    old, old_bar = scratch.old[0], scratch.old[1]
     for c in range(w.size):
-        W[y, k, c] += rate * p[c]  # Eq. (8)
-        W[y_bar, k_bar, c] -= rate * p_bar[c]  # Eq. (9)
-    n_capped = int(_cap(W[y, k], C)) + int(_cap(W[y_bar, k_bar], C))
-    if is_sparse:  # Eq. (7); columns of features that are zero in both instances do not move
-        for q in range(indptr[i], indptr[i + 1]):
-            _add_row(w, rate * data[q], A[indices[q]])
-        for q in range(indptr[j], indptr[j + 1]):
-            _add_row(w_bar, -rate * data[q], A[indices[q]])
-        for q in range(indptr[i], indptr[i + 1]):
-            n_capped += _cap(A[indices[q]], C)
-        for q in range(indptr[j], indptr[j + 1]):
-            n_capped += _cap(A[indices[q]], C)
-    else:
-        for f in range(A.shape[0]):
-            a, b = rate * X[i, f], rate * X[j, f]
-            column = A[f]
-            for c in range(w.size):
-                column[c] += a * w[c] - b * w_bar[c]
-            n_capped += _cap(column, C)
+        old[c], old_bar[c] = w[c], w_bar[c]
+        w[c] += rate * p[c]  # Eq. (8)
+        w_bar[c] -= rate * p_bar[c]  # Eq. (9)
+    n_capped = np.int64(cap_norm(w, max_norm)) + np.int64(cap_norm(w_bar, max_norm))
+    row, row_bar = triplet.first + triplet.i, triplet.first + triplet.j
+    space = factors.space
+    if not instances.is_sparse:  # Eq. (7)
+        for f in range(space.shape[0]):
+            a, b = rate * instances.dense[row, f], rate * instances.dense[row_bar, f]
+            column = space[f]
+            for c in range(old.size):
+                column[c] += a * old[c] - b * old_bar[c]
+            n_capped += cap_norm(column, max_norm)
+        return n_capped
+    # columns of features that are zero in both instances do not move
+    starts, columns, values = instances.row_starts, instances.columns, instances.values
+    for q in range(starts[row], starts[row + 1]):
+        _add_row(old, rate * values[q], space[columns[q]])
+    for q in range(starts[row_bar], starts[row_bar + 1]):
+        _add_row(old_bar, -rate * values[q], space[columns[q]])
+    for q in range(starts[row], starts[row + 1]):
+        n_capped += cap_norm(space[columns[q]], max_norm)
+    for q in range(starts[row_bar], starts[row_bar + 1]):
+        n_capped += cap_norm(space[columns[q]], max_norm)
     return n_capped
 
 
 @njit(cache=True, nogil=True)
-def _settle(v, total, since, place, n_summed):
+def _settle(vectors, totals, summed, row, n_summed):
     """Add a vector to its sum once for every state that was due since it last changed."""
-    due = n_summed - since[place]
+    due = n_summed - summed[row]
     if due > 0:
+        v, total = vectors[row], totals[row]
         for c in range(v.size):
             total[c] += due * v[c]
-        since[place] = n_summed
+        summed[row] = n_summed
 
 
 @njit(cache=True, nogil=True)
-def sgd_steps(
-    X, data, indices, indptr, is_sparse, offsets, labels, starts, A, W, C, gamma0, eta, t, n_steps, state,
-    sum_A, sum_W, every, used,
-):  # fmt: skip
-    """Run iterations ``t`` to ``t + n_steps - 1`` of Algorithm 1 in place.
+def _settle_changing(instances, triplet, everything, factors, sums, n_summed):
+    """Settle the vectors that a triplet is about to change, or all of the shared space."""
+    _settle(factors.weights, sums.weights, sums.weights_summed, triplet.vector, n_summed)
+    _settle(factors.weights, sums.weights, sums.weights_summed, triplet.vector_bar, n_summed)
+    if everything or not instances.is_sparse:
+        for f in range(factors.space.shape[0]):
+            _settle(factors.space, sums.space, sums.space_summed, f, n_summed)
+        return
+    for key in (triplet.i, triplet.j):
+        row = triplet.first + key
+        for q in range(instances.row_starts[row], instances.row_starts[row + 1]):
+            _settle(factors.space, sums.space, sums.space_summed, instances.columns[q], n_summed)
 
-    ``state`` is the state of the random numbers, advanced in place. Every ``every`` iterations (0: never) the
-    parameters are added to ``sum_A`` and ``sum_W``: each vector not then, but when it next changes.
-    ``used[l, k]`` counts how often sub-concept k was the best one of the relevant label l. Returns how many
-    states were summed and how often a vector was over the cap.
+
+@njit(cache=True, nogil=True)
+def _violator(random, relevant, n_bar, best, n_rows, projected, factors):
+    """Draw from Y_bar until a label violates the margin of ``best``; how many draws, its instance and vector.
+
+    None among as many draws as Y_bar has labels: 0 draws.
     """
-    n_bags, n_labels = offsets.size - 1, W.shape[0] - 1
-    dummy = n_labels
-    harmonic = np.zeros(n_labels + 2, A.dtype)
-    for r in range(1, n_labels + 2):
-        harmonic[r] = harmonic[r - 1] + A.dtype.type(1.0) / A.dtype.type(r)
-    longest = 0
-    for b in range(n_bags):
-        longest = max(longest, offsets[b + 1] - offsets[b])
-    P = np.empty((longest, W.shape[2]), A.dtype)
-    C = A.dtype.type(C)
-    n_summed, n_capped = 0, 0
-    since_A, since_W = np.zeros(A.shape[0], np.int64), np.zeros(W.shape[0] * W.shape[1], np.int64)
-    n_sub = W.shape[1]
-    first = t == 0  # columns that no step has touched yet may begin above the cap
-    for step in range(t, t + n_steps):
-        b = _draw(state, n_bags)
-        relevant = labels[starts[b] : starts[b + 1]]
-        draw = _draw(state, relevant.size + 1)
+    for v in range(1, n_bar + 1):
+        y_bar = _irrelevant(_draw(random, n_bar), relevant)
+        value, j, vector = _best(projected, n_rows, factors, y_bar)
+        if value > best - 1.0:
+            return v, j, vector
+    return 0, 0, 0
+
+
+@njit(cache=True, nogil=True)
+def sgd_steps(first, last, bags, factors, sums, scratch, schedule, random, used):
+    """Run iterations ``first`` to ``last - 1`` of Algorithm 1 in place.
+
+    ``random`` is the state of the random numbers, advanced in place; ``used[vector]`` counts how often it was
+    the best one of a relevant label. Returns how many states are due to be in ``sums`` and how often a vector
+    was over the cap.
+    """
+    instances, space, projected = bags.instances, factors.space, scratch.projected
+    dummy = factors.weights.shape[0] // factors.n_sub - 1
+    max_norm = space.dtype.type(schedule.max_norm)
+    n_summed, n_capped = np.int64(0), np.int64(0)
+    untouched = first == 0  # vectors that no step has touched yet may begin above the cap
+    for t in range(first, last):
+        b = _draw(random, bags.offsets.size - 1)
+        relevant = bags.labels[bags.label_starts[b] : bags.label_starts[b + 1]]
+        draw = _draw(random, relevant.size + 1)
         y = dummy if draw == relevant.size else relevant[draw]
         # Y_bar: the irrelevant labels, and the dummy unless it is y itself
-        n_bar = n_labels - relevant.size + (y != dummy)
-        lo, n_rows = offsets[b], offsets[b + 1] - offsets[b]
-        for i in range(n_rows if n_bar > 0 else 0):
-            _project(X, data, indices, indptr, is_sparse, lo + i, A, P[i])
+        n_bar = dummy - relevant.size + (y != dummy)
+        begin, n_rows = bags.offsets[b], bags.offsets[b + 1] - bags.offsets[b]
+        n_draws = np.int64(0)
         if n_bar > 0:
-            f, i, k = _best(P, n_rows, W[y])
-            used[y, k] += 1
-        for v in range(1, n_bar + 1):
-            y_bar = _irrelevant(_draw(state, n_bar), relevant)
-            f_bar, j, k_bar = _best(P, n_rows, W[y_bar])
-            if f_bar > f - 1.0:
-                gamma = gamma0 / (1.0 + eta * gamma0 * step)
-                rate = A.dtype.type(gamma * harmonic[n_bar // v])
-                if every > 0:
-                    _settle(W[y, k], sum_W[y, k], since_W, y * n_sub + k, n_summed)
-                    _settle(W[y_bar, k_bar], sum_W[y_bar, k_bar], since_W, y_bar * n_sub + k_bar, n_summed)
-                    if is_sparse and not first:
-                        for row in (lo + i, lo + j):
-                            for q in range(indptr[row], indptr[row + 1]):
-                                f_q = indices[q]
-                                _settle(A[f_q], sum_A[f_q], since_A, f_q, n_summed)
-                    else:
-                        for f_q in range(A.shape[0]):
-                            _settle(A[f_q], sum_A[f_q], since_A, f_q, n_summed)
-                n_capped += triplet_step(
-                    X, data, indices, indptr, is_sparse, lo + i, lo + j, A, W, y, k, y_bar, k_bar,
-                    P[i], P[j], rate, C,
-                )  # fmt: skip
-                if first:
-                    for column in A:
-                        n_capped += _cap(column, C)
-                    first = False
-                break
-        if every > 0 and step % every == 0:
+            for i in range(n_rows):
+                _project(instances, begin + i, space, projected[i])
+            top, i, vector = _best(projected, n_rows, factors, y)
+            used[vector] += 1
+            n_draws, j, other = _violator(random, relevant, n_bar, top, n_rows, projected, factors)
+        if n_draws > 0:
+            triplet = Triplet(begin, i, j, vector, other)
+            if schedule.average_every > 0:
+                _settle_changing(instances, triplet, untouched, factors, sums, n_summed)
+            gamma = schedule.step_size / (1.0 + schedule.step_decay * schedule.step_size * t)
+            rate = space.dtype.type(gamma * scratch.harmonic[n_bar // n_draws])
+            n_capped += triplet_step(instances, factors, triplet, scratch, rate, max_norm)
+            for f in range(space.shape[0] if untouched else 0):
+                n_capped += cap_norm(space[f], max_norm)
+            untouched = False
+        if schedule.average_every > 0 and t % schedule.average_every == 0:
             n_summed += 1
-    if every > 0:
-        for f_q in range(A.shape[0]):
-            _settle(A[f_q], sum_A[f_q], since_A, f_q, n_summed)
-        for l in range(W.shape[0]):
-            for k in range(n_sub):
-                _settle(W[l, k], sum_W[l, k], since_W, l * n_sub + k, n_summed)
     return n_summed, n_capped
 
 
@@ -212,24 +286,15 @@ def ranking_sum(Y, S):
     In one thread: held-out sets are small, and starting threads for each would take longer.
     """
     n_labels = Y.shape[1]
-    relevant = np.empty(n_labels, S.dtype)
-    others = np.empty(n_labels, S.dtype)
     total, n_proper = 0.0, 0
     for b in range(Y.shape[0]):
-        n, n_others = 0, 0
-        for l in range(n_labels):
-            if Y[b, l] > 0:
-                relevant[n] = S[b, l]
-                n += 1
-            else:
-                others[n_others] = S[b, l]
-                n_others += 1
-        if n == 0 or n_others == 0:
-            continue
-        wrong = 0
-        for q in range(n):
-            for l in range(n_others):
-                wrong += others[l] >= relevant[q]
-        total += wrong / (n * n_others)
-        n_proper += 1
+        n_relevant, wrong = 0, 0
+        for y in range(n_labels):
+            if Y[b, y] > 0:
+                n_relevant += 1
+                for j in range(n_labels):
+                    wrong += (Y[b, j] <= 0) & (S[b, j] >= S[b, y])
+        if 0 < n_relevant < n_labels:
+            total += wrong / (n_relevant * (n_labels - n_relevant))
+            n_proper += 1
     return total, n_proper

@@ -4,8 +4,9 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from scipy import sparse
 
-from bagwise.models._shared.scaling import learn_scaling
+from bagwise.models._shared.scaling import is_text, learn_scaling
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -32,3 +33,13 @@ def test_no_copy_of_the_data():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < X.nbytes / 4
+
+
+@pytest.mark.parametrize("share", [0.05, 0.099, 0.1, 0.5])
+@pytest.mark.parametrize("n", [10, 3000])
+def test_text_is_known_by_its_zeros_wherever_they_are(share, n):
+    X = np.zeros((n, 100))
+    X.ravel()[: round(share * X.size)] = 1.0
+    for rows in (X, X[::-1]):
+        assert is_text(rows) == is_text(sparse.csr_array(rows)) == (share < 0.1)
+    assert not is_text(np.zeros((0, 3)))

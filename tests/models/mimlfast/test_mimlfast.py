@@ -1,262 +1,19 @@
-"""MIMLfast against plain NumPy: a step, a run of Algorithm 1, the mini-batch gradient, the estimator."""
+"""MIMLFast, the estimator."""
+
+import subprocess
+import sys
 
 import numpy as np
 import pytest
-from joblib import parallel_config
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from bagwise import Bags
 from bagwise.datasets.msra_like import make_msra_like
 from bagwise.datasets.synthetic import make_miml, make_sub_concepts
-from bagwise.errors import DataError
 from bagwise.metrics import hamming_loss, ranking_loss
-from bagwise.models.mimlfast.batch_kernels import adam_step, dense_slice, tile_scores, warp_gradient
-from bagwise.models.mimlfast.estimator import MIMLFast
-from bagwise.models.mimlfast.forward import Forward, Scaling
-from bagwise.models.mimlfast.select import PAPER_GRID, select_mimlfast
-from bagwise.models.mimlfast.sgd_kernels import ranking_sum, sgd_steps, triplet_step
-from bagwise.models.mimlfast.train import LabelRows, best_offset
-from bagwise.parallel import Workers
-
-MASK = (1 << 64) - 1
-
-
-def instances(X, is_sparse):
-    """The five arguments by which the kernels take instances."""
-    if not is_sparse:
-        none = np.empty(0, np.int64)
-        return X, np.empty(0, X.dtype), none, np.zeros(1, np.int64), False
-    S = sparse.csr_array(X)
-    return (
-        np.empty((0, 0), X.dtype), S.data, S.indices.astype(np.int64), S.indptr.astype(np.int64), True,
-    )  # fmt: skip
-
-
-def capped(v, C):
-    norm = np.linalg.norm(v)
-    return v * (C / norm) if norm > C else v
-
-
-def numpy_step(W0, W, x, x_bar, y, k, y_bar, k_bar, rate, C):
-    """Eqs. (7) to (9) and the normalisation, from old values."""
-    w, w_bar = W[y, k].copy(), W[y_bar, k_bar].copy()
-    new_W0 = W0 - rate * (np.outer(w_bar, x_bar) - np.outer(w, x))
-    new_W = W.copy()
-    new_W[y, k] = capped(w + rate * W0 @ x, C)
-    new_W[y_bar, k_bar] = capped(w_bar - rate * W0 @ x_bar, C)
-    return np.column_stack([capped(c, C) for c in new_W0.T]), new_W
-
-
-@pytest.mark.parametrize("is_sparse", [False, True])
-@pytest.mark.parametrize(("dtype", "tol"), [(np.float64, 1e-12), (np.float32, 1e-6)])
-@pytest.mark.parametrize("C", [0.9, 10.0])
-def test_one_step_equals_numpy(is_sparse, dtype, tol, C):
-    rng = np.random.default_rng(0)
-    X = (rng.standard_normal((4, 7)) * (rng.random((4, 7)) < 0.6)).astype(dtype)
-    W0 = np.column_stack([capped(c, C) for c in rng.standard_normal((33, 7)).T])
-    W = 0.3 * rng.standard_normal((5, 2, 33))
-    A, V = np.ascontiguousarray(W0.T).astype(dtype), W.astype(dtype)
-    expected = numpy_step(A.T.astype(float), V.astype(float), *X[[1, 3]].astype(float), 0, 1, 4, 0, 0.05, C)
-    p, p_bar = X[1] @ A, X[3] @ A
-    triplet_step(*instances(X, is_sparse), 1, 3, A, V, 0, 1, 4, 0, p, p_bar, dtype(0.05), dtype(C))
-    np.testing.assert_allclose(A.T, expected[0], rtol=tol, atol=tol)
-    np.testing.assert_allclose(V, expected[1], rtol=tol, atol=tol)
-
-
-class Draws:
-    """splitmix64, written from its definition."""
-
-    def __init__(self, seed):
-        self.state = seed
-
-    def below(self, n):
-        self.state = (self.state + 0x9E3779B97F4A7C15) & MASK
-        z = self.state
-        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
-        z ^= z >> 31
-        return ((z >> 32) * n) >> 32
-
-
-def numpy_algorithm1(bags, Y, W0, W, C, gamma0, eta, n_steps, seed, every):
-    draws, dummy = Draws(seed), Y.shape[1]
-    total, total_W = np.zeros_like(W0), np.zeros_like(W)
-
-    def best(X, l):
-        F = X @ W0.T @ W[l].T
-        i, k = np.unravel_index(F.argmax(), F.shape)
-        return F[i, k], i, k
-
-    for t in range(n_steps):
-        b = draws.below(len(bags))
-        X, relevant = bags[b], np.flatnonzero(Y[b])
-        y = ([*relevant, dummy])[draws.below(len(relevant) + 1)]
-        others = [l for l in range(dummy) if not Y[b, l]] + ([dummy] if y != dummy else [])
-        if others:
-            f, i, k = best(X, y)
-            for v in range(1, len(others) + 1):
-                y_bar = others[draws.below(len(others))]
-                f_bar, j, k_bar = best(X, y_bar)
-                if f_bar > f - 1:
-                    S = sum(1 / r for r in range(1, len(others) // v + 1))
-                    rate = gamma0 / (1 + eta * gamma0 * t) * S
-                    W0, W = numpy_step(W0, W, X[i], X[j], y, k, y_bar, k_bar, rate, C)
-                    break
-        if t % every == 0:
-            total, total_W = total + W0, total_W + W
-    return W0, W, total, total_W
-
-
-@pytest.mark.parametrize("is_sparse", [False, True])
-def test_algorithm_1_equals_numpy_draw_by_draw(is_sparse):
-    rng = np.random.default_rng(3)
-    sizes = rng.integers(1, 5, 12)
-    bags = Bags(rng.standard_normal((sizes.sum(), 6)), np.concatenate([[0], np.cumsum(sizes)]))
-    Y = (rng.random((12, 4)) < 0.4).astype(np.int8)
-    Y[0], Y[1] = 0, 1  # only the dummy is relevant; nothing but the dummy is irrelevant
-    W0, W = rng.standard_normal((8, 6)), rng.standard_normal((5, 3, 8))
-    expected = numpy_algorithm1(bags, Y, W0, W, 2.5, 0.02, 0.5, 300, 17, 10)
-    A, V = np.ascontiguousarray(W0.T), W.copy()
-    sums = np.zeros_like(A), np.zeros_like(V)
-    used = np.zeros((5, 3), np.int64)
-    rows = LabelRows.from_matrix(Y)
-    n, n_capped = sgd_steps(
-        *instances(bags.X, is_sparse), bags.offsets, rows.labels, rows.starts, A, V, 2.5, 0.02, 0.5, 0, 300,
-        np.array([17], np.uint64), *sums, 10, used,
-    )  # fmt: skip
-    assert n == 30
-    assert n_capped > 0
-    assert used.sum() <= 300
-    for got, want in zip((A.T, V, sums[0].T, sums[1]), expected):
-        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-10)
-
-
-def numpy_psi(P, W, edges, Y):
-    """Eq. (5) summed over bags, relevant labels and the dummy, straight from the definitions."""
-    loss, dummy = 0.0, Y.shape[1]
-    for b in range(len(Y)):
-        f = (P[edges[b] : edges[b + 1]] @ W.transpose(0, 2, 1)).max(axis=(0, 1))
-        for y in [*np.flatnonzero(Y[b]), dummy]:
-            others = [l for l in range(dummy) if not Y[b, l]] + ([dummy] if y != dummy else [])
-            violations = [1 + f[j] - f[y] for j in others if f[j] > f[y] - 1]
-            R = len(violations)
-            loss += sum(1 / r for r in range(1, R + 1)) * sum(violations) / max(R, 1)
-    return loss
-
-
-def test_minibatch_gradient_is_that_of_equation_5():
-    rng = np.random.default_rng(1)
-    edges = np.array([0, 2, 3, 7, 9])
-    Y = np.array([[1, 0, 0], [0, 0, 0], [1, 1, 1], [0, 1, 1]], np.int8)
-    P, W = rng.standard_normal((9, 5)), 0.4 * rng.standard_normal((2, 4, 5))
-    harmonic = np.array([0, 1, 1.5, 1.5 + 1 / 3, 1.5 + 1 / 3 + 0.25])
-    dP, dW, used = np.full_like(P, 7.0), np.zeros_like(W), np.zeros((4, 2), np.int64)
-    hit = np.ones(9, np.bool_)
-    S = P @ W.reshape(-1, 5).T
-    loss = warp_gradient(S, P, W, edges, np.arange(4), *LabelRows.from_matrix(Y), harmonic, dP, dW, hit, used)
-    np.testing.assert_array_equal(hit, (dP != 0).any(axis=1))
-    np.testing.assert_allclose(loss, numpy_psi(P, W, edges, Y), rtol=1e-12)
-    assert used.sum(axis=1).tolist() == [2, 2, 2, 4]
-    for value, gradient in ((P, dP), (W, dW)):
-        for index in np.ndindex(value.shape):
-            old, h = value[index], 1e-6
-            value[index] = old + h
-            above = numpy_psi(P, W, edges, Y)
-            value[index] = old - h
-            below = numpy_psi(P, W, edges, Y)
-            value[index] = old
-            assert gradient[index] == pytest.approx((above - below) / (2 * h), abs=1e-6)
-
-
-@pytest.mark.parametrize("tile_bags", [1, 3, 9])
-def test_a_slice_in_one_piece(tile_bags):
-    """Gradients for the shared space by finite differences; instances without a gradient are left out."""
-    rng = np.random.default_rng(2)
-    sizes = rng.integers(1, 6, 9)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    X, Y = rng.standard_normal((offsets[-1], 4)), (rng.random((9, 3)) < 0.4).astype(np.int8)
-    bags = np.array([7, 0, 3, 4, 8])
-    mean, factor, constant = rng.standard_normal(4), rng.random(4), 0.7
-    rows = np.concatenate([np.arange(offsets[b], offsets[b + 1]) for b in bags])
-    Z = np.column_stack([(X[rows] - mean) * factor, np.full(len(rows), constant)])
-    edges = np.concatenate([[0], np.cumsum(sizes[bags])])
-    A, W = rng.standard_normal((5, 6)), 0.5 * rng.standard_normal((2, 4, 6))
-    n, harmonic = len(rows) + 2, np.concatenate([[0], np.cumsum(1 / np.arange(1, 5))])
-    dA, dW, used = np.full_like(A, 7.0), np.full_like(W, 7.0), np.zeros((4, 2), np.int64)
-    loss, n_active = dense_slice(
-        X, offsets, bags, mean, factor, constant, A, W, tile_bags, *LabelRows.from_matrix(Y), harmonic,
-        np.zeros(len(bags) + 1, np.int64), np.empty((n, 5)), np.empty((n, 6)), np.empty((n, 8)),
-        np.empty((n, 6)), np.empty(n, np.bool_), dA, dW, used,
-    )  # fmt: skip
-    assert 0 < n_active < len(rows)
-    assert loss == pytest.approx(numpy_psi(Z @ A, W, edges, Y[bags]), rel=1e-12)
-    assert used.sum() == Y[bags].sum() + len(bags)
-    for value, gradient in ((A, dA), (W, dW)):
-        for index in np.ndindex(value.shape):
-            old, h = value[index], 1e-6
-            value[index] = old + h
-            above = numpy_psi(Z @ A, W, edges, Y[bags])
-            value[index] = old - h
-            below = numpy_psi(Z @ A, W, edges, Y[bags])
-            value[index] = old
-            assert gradient[index] == pytest.approx((above - below) / (2 * h), abs=1e-5)
-
-
-@pytest.mark.parametrize("tile_bags", [1, 2, 4])
-def test_scores_tile_by_tile(tile_bags):
-    rng = np.random.default_rng(0)
-    edges = np.array([0, 2, 3, 7, 9])
-    P, W = rng.standard_normal((9, 5)), rng.standard_normal((2, 4, 5))
-    out = np.empty((4, 4))
-    tile_scores(P, W, edges, tile_bags, np.empty((9, 8)), out)
-    every = np.einsum("im,klm->ikl", P, W)
-    expected = [every[a:b].max(axis=(0, 1)) for a, b in zip(edges, edges[1:])]
-    np.testing.assert_allclose(out, expected, rtol=1e-12)
-
-
-def test_ranking_loss_of_held_out_bags():
-    rng = np.random.default_rng(0)
-    Y, S = rng.integers(0, 2, (60, 4)).astype(np.int8), rng.integers(0, 5, (60, 4)).astype(float)
-    Y[0], Y[1] = 0, 1
-    total, n_proper = ranking_sum(Y, S)
-    assert n_proper == np.count_nonzero((Y.sum(axis=1) > 0) & (Y.sum(axis=1) < 4))
-    assert total / n_proper == pytest.approx(ranking_loss(Y, S), rel=1e-12)
-
-
-def test_memory_is_lent_to_as_many_as_work_at_once():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((40, 3)).astype(np.float32)
-    one = np.ones(3, np.float32)
-    with Workers(2) as workers:
-        forward = Forward(X, np.arange(41), Scaling(0 * one, one, 1.0, False), 3, 2, 4, workers, slice_bags=4)
-        A, W = rng.standard_normal((4, 4)), rng.standard_normal((2, 3, 4))
-        forward.scores(np.arange(40), A.astype(np.float32), W.astype(np.float32))
-    assert 1 <= len(forward._free) <= 2
-
-
-def test_adam_step_equals_numpy():
-    rng = np.random.default_rng(0)
-    x, slices = rng.standard_normal((3, 4)), rng.standard_normal((2, 3, 4))
-    first, second = rng.standard_normal((3, 4)), rng.random((3, 4))
-    g = 0.5 * slices.sum(axis=0)
-    m1, m2 = 0.9 * first + 0.1 * g, 0.99 * second + 0.01 * g * g
-    expected = x - 0.1 * (m1 * 2.0) / (np.sqrt(m2 * 3.0) + 1e-8)
-    expected = np.array([capped(row, 1.2) for row in expected])
-    adam_step(x, slices, first, second, 0, 3, 0.1, 0.9, 0.99, 2.0, 3.0, 0.5, 1.2)
-    np.testing.assert_allclose(x, expected, rtol=1e-12)
-
-
-def test_best_offset_against_trying_all():
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        margins = rng.integers(-3, 4, (4, 3)).astype(float)
-        Y = rng.integers(0, 2, (4, 3))
-        tried = [np.mean((margins > o) != Y) for o in np.arange(-5, 5, 0.25)]
-        assert np.mean((margins > best_offset(margins, Y)) != Y) == pytest.approx(min(tried))
-
-
-# ---------------------------------------------------------------------- the estimator
+from bagwise.models import MIMLFast
+from bagwise.models._shared.offset import best_offset
 
 SMALL = {"n_components": 12, "n_sub_concepts": 2, "random_state": 0}
 
@@ -449,40 +206,6 @@ def test_key_instances_by_contrast(data):
         model.key_instances(data.bags, k=0, rule="contrast")
 
 
-@pytest.mark.parametrize("solver", ["minibatch", "asgd", "sgd"])
-def test_partial_fit_learns_from_pieces(solver, data):
-    model = MIMLFast(solver=solver, **SMALL)
-    for _ in range(6):
-        for start in range(0, 100, 25):
-            model.partial_fit(data.bags[start : start + 25], data.Y[start : start + 25])
-    S = model.decision_function(data.bags[100:])
-    assert ranking_loss(data.Y[100:], S) < 0.15
-    assert hamming_loss(data.Y[100:], (S > 0).astype(int)) < data.Y[100:].mean()
-    np.testing.assert_allclose(S, by_hand(model, data.bags[100:]), rtol=1e-9, atol=1e-9)
-    with pytest.raises(DataError, match="features"):
-        model.partial_fit(data.bags[:5, :][:, :3], data.Y[:5])
-    model.partial_fit(data.bags[:1], data.Y[:1])
-
-
-def test_partial_fit_continues_a_fit(data):
-    model = MIMLFast(**SMALL).fit(data.bags[:100], data.Y[:100])
-    before = ranking_loss(data.Y[100:], model.decision_function(data.bags[100:]))
-    model.partial_fit(data.bags[:100], data.Y[:100])
-    assert ranking_loss(data.Y[100:], model.decision_function(data.bags[100:])) < before + 0.03
-
-
-def test_partial_fit_with_classes():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((60, 3))
-    y = np.array(["a", "b"])[(X[:, 0] > 0).astype(int)]
-    model = MIMLFast(**SMALL)
-    only_a = np.flatnonzero(y == "a")[:5]
-    model.partial_fit(X[only_a], y[only_a], classes=["a", "b"])
-    for _ in range(10):
-        model.partial_fit(X, y)
-    assert (model.predict(X) == y).mean() > 0.8
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [("solver", "adam"), ("threshold_rule", "best"), ("scaling", "minmax"), ("n_components", 0),
@@ -531,65 +254,28 @@ def test_validation_choices(data):
         assert np.isfinite(model.offset_)
 
 
-def test_grid_search(data):
-    assert np.prod([len(values) for values in PAPER_GRID.values()]) == 288
-    grid = {"n_components": [4, 12], "n_sub_concepts": [1], "step_size": [1e-7, 5e-3]}
-    estimator = MIMLFast(solver="asgd", max_iter=8, random_state=0)
-    choice = select_mimlfast(data.bags, data.Y, estimator=estimator, grid=grid, show_progress=False)
-    assert len(choice.table) == 4
-    assert choice.best_params["step_size"] == 5e-3
-    assert choice.best_loss == min(row["ranking_loss"] for row in choice.table)
-    assert choice.best_estimator.n_components == choice.best_params["n_components"]
-    with pytest.raises(ValueError, match="gamma"):
-        select_mimlfast(data.bags, data.Y, grid={"gamma": [1]})
-    with pytest.raises(ValueError, match="keep"):
-        select_mimlfast(data.bags, data.Y, keep=0.0)
+ONE_TYPE_EACH = """
+import numpy as np
+from scipy import sparse
+from bagwise.datasets.synthetic import make_miml
+from bagwise.models import MIMLFast
+from bagwise.models.mimlfast import batch_kernels, sgd_kernels
+data = make_miml(n_bags=40, random_state=0)
+text = data.bags.with_X(sparse.csr_array(np.where(np.arange(data.bags.X.size) % 11, 0, data.bags.X.ravel())
+                                         .reshape(data.bags.X.shape)))
+for solver in ("asgd", "minibatch", "sgd"):
+    for bags in (data.bags, text):
+        MIMLFast(4, 2, solver=solver, max_iter=2, max_norm=10, n_jobs=1).fit(bags, data.Y).predict(bags)
+for module in (batch_kernels, sgd_kernels):
+    for name, function in vars(module).items():
+        if hasattr(function, "overloads"):
+            print(name, len(function.overloads))
+"""
 
 
-def test_shared_work_changes_nothing(data):
-    """Each setting on its own, in a grid of one, must give what it gives among the others."""
-    bags, Y = data.bags[:60], data.Y[:60]
-    estimator = MIMLFast(n_components=6, n_sub_concepts=1, solver="asgd", max_iter=4, random_state=0)
-    grid = {"max_norm": [20.0, 0.5, 10.0], "step_size": [1e-3, 2e-2], "learning_rate": [0.1, 0.2]}
-    settings = {"estimator": estimator, "refit": False, "show_progress": False}
-    table = select_mimlfast(bags, Y, grid=grid, keep=None, **settings).table
-    assert len(table) == 12
-    for row in table:
-        alone = {name: [row[name]] for name in grid}
-        assert select_mimlfast(bags, Y, grid=alone, keep=None, **settings).table == [row]
-    decays = select_mimlfast(bags, Y, grid={"step_decay": [1e-5, 1e-6, 10.0]}, keep=None, **settings).table
-    losses = [row["ranking_loss"] for row in decays]
-    assert losses[0] == losses[1] != losses[2]
-
-
-def test_bad_settings_are_given_up(data):
-    bags, Y = data.bags[:60], data.Y[:60]
-    estimator = MIMLFast(n_components=6, n_sub_concepts=1, max_iter=10, n_iter_no_change=10, random_state=0)
-    grid = {"solver": ["asgd"], "step_size": [1e-7, 1e-3, 5e-3, 2e-2, 1e-6, 1e-5]}
-    some, full = (
-        select_mimlfast(bags, Y, estimator=estimator, grid=grid, keep=keep, show_progress=False)
-        for keep in (0.5, None)
-    )
-    assert sorted(row["passes"] for row in some.table) == [1, 1, 1, 3, 10, 10]
-    assert all(row["passes"] == 10 for row in full.table)
-    for a, b in zip(some.table, full.table):
-        if a["passes"] == 10:
-            assert a == b
-    assert some.best_params == full.best_params
-    with parallel_config("threading"):
-        again = select_mimlfast(bags, Y, estimator=estimator, grid=grid, keep=0.5, n_jobs=2)
-    assert again.table == some.table
-
-
-def test_generator_keeps_its_promises():
-    data = make_msra_like(n_bags=2000, n_labels=30, n_features=15, n_latent=8, random_state=1)
-    assert data.bags.n_instances == 18_000
-    assert 2.5 < data.Y.sum(axis=1).mean() < 2.9
-    carried = np.zeros_like(data.Y)
-    z = data.instance_Y
-    carried[data.bags.index[z >= 0], z[z >= 0]] = 1
-    np.testing.assert_array_equal(carried, data.Y)
-    again = make_msra_like(n_bags=2000, n_labels=30, n_features=15, n_latent=8, random_state=1)
-    np.testing.assert_array_equal(again.bags.X, data.bags.X)
-    together = np.corrcoef(data.Y.T)[np.triu_indices(30, 1)]
-    assert together.max() > 0.15
+def test_each_loop_is_compiled_once():
+    """Two types of the same argument would double the time of a first fit."""
+    done = subprocess.run([sys.executable, "-c", ONE_TYPE_EACH], capture_output=True, text=True, check=True)
+    counts = dict(line.split() for line in done.stdout.splitlines())
+    assert counts["warp_gradient"] == counts["sgd_steps"] == "1"
+    assert set(counts.values()) <= {"0", "1"}  # helpers come with their callers from the cache

@@ -1,0 +1,53 @@
+"""Scores of a fitted MIMLfast model, for any number of bags in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from bagwise.bags import Bags, runs
+from bagwise.kernels.segment import segment_argmax, segment_max
+
+__all__ = ["CELLS", "bag_scores", "instance_scores", "sub_concepts"]
+
+CELLS = 1 << 22  # scores that are held at a time
+
+
+def bag_scores(model: Any, bags: Bags) -> np.ndarray:
+    """f_l less f_dummy and the offset, for every bag and label."""
+    top = [segment_max(np.ascontiguousarray(F.max(axis=2)), part.offsets) for part, F in _blocks(model, bags)]
+    scores = np.concatenate(top)
+    return scores[:, :-1] - scores[:, -1:] - model.offset_
+
+
+def instance_scores(model: Any, bags: Bags) -> np.ndarray:
+    """The same with one instance in place of the maximum; the dummy stays that of the bag."""
+    result = []
+    for part, F in _blocks(model, bags):
+        F = np.ascontiguousarray(F.max(axis=2))
+        dummy = segment_max(np.ascontiguousarray(F[:, -1:]), part.offsets)
+        result.append(F[:, :-1] - dummy[part.index] - model.offset_)
+    return np.concatenate(result)
+
+
+def sub_concepts(model: Any, bags: Bags) -> tuple[np.ndarray, np.ndarray]:
+    """Best sub-concept of each label in each bag, and the row of the instance where it is found."""
+    which, where, start = [], [], 0
+    for part, F in _blocks(model, bags):
+        rows = segment_argmax(np.ascontiguousarray(F.max(axis=2)[:, :-1]), part.offsets)
+        which.append(F[rows, np.arange(F.shape[1] - 1)].argmax(axis=2))
+        where.append(rows + start)
+        start += part.n_instances
+    return np.concatenate(which), np.concatenate(where)
+
+
+def _blocks(model: Any, bags: Bags) -> Iterator[tuple[Bags, np.ndarray]]:
+    """Runs of bags with the scores (instances, L + 1, K) of their instances."""
+    n_all, K, m = model.label_weights_.shape
+    W = model.label_weights_.reshape(-1, m)
+    for first, last in runs(bags.offsets, max(CELLS // len(W), 1)):
+        part = bags[first:last]
+        P = np.asarray(part.X @ model.shared_space_.T) + model.shared_intercept_
+        yield part, (P @ W.T).reshape(len(P), n_all, K)
