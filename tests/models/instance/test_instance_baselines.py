@@ -354,14 +354,14 @@ def test_one_component_gives_smoothed_frequencies():
     bags, _ = sample_bags()
     singles = bags.singletons()
     z = singles.instance_info["label"]
-    model = LSBCMM(n_components=1, alpha=0.7).fit(singles, np.eye(3, dtype=int)[z])
+    model = LSBCMM(n_components=1, alpha=0.7, decision="union").fit(singles, np.eye(3, dtype=int)[z])
     expected = (np.bincount(z, minlength=3) + 0.7) / (len(z) + 3 * 0.7)
     assert_allclose(model.predict_proba(singles), np.tile(expected, (len(z), 1)))
 
 
 def test_probabilities_are_those_of_the_mixture():
     bags, Y = sample_bags()
-    model = LSBCMM(max_iter=15).fit(bags, Y)
+    model = LSBCMM(max_iter=15, decision="union").fit(bags, Y)
     phi = model.gate_probabilities(bags)
     assert phi.shape == (bags.n_instances, 15)
     assert_allclose(phi.sum(axis=1), 1.0)
@@ -446,3 +446,23 @@ def test_published_transductive_accuracy(model, least):
     data = load_dataset("letter_frost")
     model.fit(data.bags, data.Y)
     assert (model.annotate(data.bags, data.Y) == data.instance_Y).mean() > least
+
+
+def test_label_sets_are_calibrated_and_scores_left_alone():
+    # many instances, each of which may err: the union of their labels is far too large
+    rng = np.random.default_rng(0)
+    n_bags, size = 120, 15
+    X = rng.normal(size=(n_bags * size, 4))
+    Y = np.zeros((n_bags, 3), dtype=int)
+    for b in range(n_bags):
+        for label in rng.choice(3, rng.integers(1, 3), replace=False):
+            Y[b, label] = 1
+            X[b * size + rng.integers(size), label] += 3.0
+    bags = Bags(X, np.arange(0, n_bags * size + 1, size))
+    union = LSBCMM(decision="union", max_iter=30).fit(bags[:80], Y[:80])
+    default = LSBCMM(max_iter=30).fit(bags[:80], Y[:80])
+    test, truth = bags[80:], Y[80:]
+    np.testing.assert_array_equal(default.decision_function(test), union.decision_function(test))
+    np.testing.assert_array_equal(union.predict(test), union.decision_function(test) > 0)
+    np.testing.assert_array_equal(default.predict(test), default.predict_proba(test) > 0.5)
+    assert (default.predict(test) != truth).mean() < 0.85 * (union.predict(test) != truth).mean()
