@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: env demo test lint types layers format clean benchmarks reproduce
+.PHONY: leaderboard env demo test lint types layers format clean benchmarks reproduce
 
 env: $(STAMP)
 
@@ -49,6 +49,10 @@ benchmarks: env
 # Every published experiment that the data at hand allow, about two hours on two cores; stop and resume at will.
 reproduce: env
 	OMP_NUM_THREADS=1 $(BIN)/bagwise reproduce all --short --n-jobs 2 --out reproduction --page docs/reproduction.md
+
+# Every estimator at its defaults on every public set at hand; stop and resume at will.
+leaderboard: env
+	OMP_NUM_THREADS=1 $(BIN)/bagwise reproduce leaderboard --n-jobs 2 --out reproduction --page docs/leaderboard.md
 
 clean:
 	rm -rf .venv demo_output .pytest_cache .mypy_cache .ruff_cache .hypothesis

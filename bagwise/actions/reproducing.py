@@ -14,6 +14,7 @@ from bagwise.bench.store import Store
 from bagwise.bench.suites import Experiment, Suite, find_experiments, shortened
 from bagwise.bench.tasks import NO_METHOD, tasks_of
 from bagwise.errors import BagwiseError
+from bagwise.report.pages.leaderboard import leaderboard
 from bagwise.report.pages.overview import command_of, introduction, origin, overview
 from bagwise.report.pages.render import write
 from bagwise.utils.files import replacing
@@ -131,13 +132,20 @@ def reproduce(
     used = [rows[task.digest] for task in tasks if task.digest in rows]
     files = write(results, Path(out) / "pages", command=command_of(targets, short), origin=origin(used))
     if page is not None:
-        files += _write_page(results, Path(page), introduction(used, targets, short))
+        if all(suite.page == "leaderboard" for suite, _ in wanted):
+            made = leaderboard(results, used, Path(page).stem, _made_by(used, targets, short))
+        else:
+            made = overview(results, Path(page).stem, introduction(used, targets, short))
+        files += _write_page(*made, Path(page))
     return {"results": results, **counts, "unavailable": unavailable, "files": [str(file) for file in files]}
 
 
-def _write_page(results: Sequence[Any], page: Path, opening: str) -> list[Path]:
+def _made_by(rows: Sequence[Any], targets: Sequence[str], short: bool) -> str:
+    return "\n\n".join([f"Made by `{command_of(targets, short)}`.", *origin(rows)])
+
+
+def _write_page(text: str, pictures: dict[str, str], page: Path) -> list[Path]:
     """One page, with its pictures in a folder of the same name."""
-    text, pictures = overview(results, page.stem, opening)
     files = [page.with_suffix("") / name for name in pictures]
     for file, content in zip([*files, page], [*pictures.values(), text]):
         with replacing(file) as temporary:

@@ -23,6 +23,7 @@ from bagwise.bench.problems import load_problem
 from bagwise.bench.splits import split_bags
 from bagwise.bench.tasks import NO_METHOD, Task
 from bagwise.inspection.unwrap import unwrap
+from bagwise.metrics import calibration_error
 from bagwise.registry import get_estimator
 from bagwise.utils.version import __version__
 
@@ -84,9 +85,12 @@ def _run(task: Task, row: dict[str, Any]) -> dict[str, np.ndarray]:
     if problem.has_instance_labels and problem.is_matrix and traits.instances == "model":
         found["instance_scores"] = inspection.instance_scores(model, new)
         found["annotation"] = inspection.annotate(model, new)
-        if task.split["kind"] == "all":
+        if task.split["kind"] == "all" or task.split.get("given_labels"):
             found["annotation_given_labels"] = inspection.annotate(model, new, problem.y[test])
     row["measures"] = measure_predictions(problem, train, test, found)
+    if problem.is_matrix and hasattr(model, "predict_proba"):
+        error = calibration_error(problem.y[test], model.predict_proba(new))
+        row["measures"]["calibration_error"] = error
     last = unwrap(model, new)[0] if spec.get("record") else model
     for name in spec.get("record", ()):
         row["measures"][name.removesuffix("_")] = float(getattr(last, name))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, ParameterGrid, StratifiedKFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
@@ -16,7 +17,7 @@ from bagwise.model_selection import MultilabelKFold, select_mimlfast
 from bagwise.preprocessing import OnInstances, RBFDictionary
 from bagwise.registry import get_estimator
 
-_KEYS = {"estimator", "params", "divide", "rbf", "steps", "search", "scores", "record"}
+_KEYS = {"estimator", "params", "classifier", "divide", "rbf", "steps", "search", "scores", "record"}
 
 
 def fit_model(spec: Mapping[str, Any], bags: Any, y: np.ndarray, seed: int) -> tuple[Any, dict[str, Any]]:
@@ -25,7 +26,8 @@ def fit_model(spec: Mapping[str, Any], bags: Any, y: np.ndarray, seed: int) -> t
     Parameters
     ----------
     spec : mapping
-        ``estimator``: name; ``params``: its settings; ``divide``: a number that features are divided by;
+        ``estimator``: name; ``params``: its settings; ``classifier``: what it wraps ("logistic":
+        standardised logistic regression); ``divide``: a number that features are divided by;
         ``rbf``: similarities to all training instances in their place, the width in mean squared distances;
         ``steps``: what is done to instances first ("standard", "minmax", "sqrt", "l2"); ``search``: choice of
         settings inside the training bags, with ``grid``, ``cv`` folds and ``scoring``, or
@@ -39,6 +41,8 @@ def fit_model(spec: Mapping[str, Any], bags: Any, y: np.ndarray, seed: int) -> t
     if unknown:
         raise DataError(f"a method of a suite has no key {unknown[0]!r}; its keys are {sorted(_KEYS)}")
     model = get_estimator(spec["estimator"])(**spec.get("params", {}))
+    if "classifier" in spec:
+        model.set_params(estimator=_classifier(spec["classifier"], bags))
     if "random_state" in model.get_params() and "random_state" not in spec.get("params", {}):
         model.set_params(random_state=seed)
     steps = [OnInstances(_transformer(step)) for step in spec.get("steps", ())]
@@ -89,6 +93,13 @@ def _select(
     )
     fitted = choice.best_estimator
     return (make_pipeline(*steps, fitted) if steps else fitted), choice.best_params
+
+
+def _classifier(name: str, bags: Any) -> Any:
+    if name != "logistic":
+        raise DataError(f"no classifier {name!r} to wrap; there is logistic")
+    centred = not getattr(bags, "is_sparse", False)
+    return make_pipeline(StandardScaler(with_mean=centred), LogisticRegression(max_iter=1000))
 
 
 def _divide(X: Any, by: float) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.model_selection import KFold, StratifiedKFold, StratifiedShuffleSplit
 
 from bagwise.errors import DataError
+from bagwise.models._shared.folds import MultilabelKFold
 
 
 def split_bags(
@@ -21,7 +22,7 @@ def split_bags(
     split : mapping
         ``kind``: "folds" (``n_splits`` shuffled folds), "holdout" (``train``: share or number of training
         bags) or "all" (train and test on everything); ``stratify``: whether each part holds its share of
-        every class.
+        every class ("labels": of every label, for folds).
     y : ndarray
         Targets.
     repeat : mapping
@@ -38,6 +39,9 @@ def split_bags(
         return np.arange(n), np.arange(n)
     classes = y if y.ndim == 1 else y.argmax(axis=1)
     if kind == "folds":
+        if split.get("stratify") == "labels" and y.ndim == 2:
+            spread = MultilabelKFold(split["n_splits"], random_state=seed).split(y, y)
+            return list(spread)[repeat["fold"]]
         make = StratifiedKFold if split.get("stratify") else KFold
         folds = make(split["n_splits"], shuffle=True, random_state=seed).split(classes, classes)
         return list(folds)[repeat["fold"]]

@@ -88,6 +88,8 @@ class Suite:
         The paper's own figures.
     notes : tuple of mapping
         Sentences that explain cells, each with the names that it applies to.
+    page : {"published", "leaderboard"}
+        Whether its page shows ours beside published figures, or ranks of ours.
     """
 
     paper: str
@@ -99,6 +101,7 @@ class Suite:
     experiments: Mapping[str, Experiment]
     published: Mapping[tuple[str, str, str, str], Published] = field(default_factory=dict)
     notes: tuple[Mapping[str, Any], ...] = ()
+    page: str = "published"
 
 
 def papers() -> list[str]:
@@ -117,9 +120,28 @@ def papers() -> list[str]:
 def paper_suite(paper: str) -> Suite:
     """Suite of a known paper."""
     if paper not in papers():
-        raise BagwiseError(f"no paper {paper!r}; {_choice(paper, papers())}")
+        raise BagwiseError(f"no paper {paper!r}; {_choice(paper, [*papers(), *own_suites()])}")
     with resources.as_file(resources.files("bagwise.bench").joinpath("papers", paper)) as folder:
         return read_suite(folder / "suite.toml", paper)
+
+
+def own_suites() -> list[str]:
+    """Names of the suites that repeat no paper; "all" leaves them out.
+
+    Examples
+    --------
+    >>> own_suites()
+    ['leaderboard']
+    """
+    folder = resources.files("bagwise.bench").joinpath("own")
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir())
+
+
+@cache
+def own_suite(name: str) -> Suite:
+    """Suite of our own by name."""
+    with resources.as_file(resources.files("bagwise.bench").joinpath("own", f"{name}.toml")) as path:
+        return read_suite(path, name)
 
 
 def read_suite(path: str | Path, paper: str | None = None) -> Suite:
@@ -145,13 +167,14 @@ def read_suite(path: str | Path, paper: str | None = None) -> Suite:
         experiments=experiments,
         published=_read_published(table) if table.exists() else {},
         notes=tuple(content.get("notes", ())),
+        page=content.get("page", "published"),
     )
     _check_names(suite, path)
     return suite
 
 
 def find_experiments(target: str) -> list[tuple[Suite, Experiment]]:
-    """Experiments meant by a target: "all", a paper, "paper:3", "paper:fig8", or a suite file.
+    """Experiments meant by a target: "all", a paper, "paper:3", "paper:fig8", "leaderboard", or a suite file.
 
     Examples
     --------
@@ -161,7 +184,10 @@ def find_experiments(target: str) -> list[tuple[Suite, Experiment]]:
     if target == "all":
         return [pair for paper in papers() for pair in find_experiments(paper)]
     place, colon, name = target.partition(":")
-    suite = read_suite(place) if place.endswith(".toml") else paper_suite(place)
+    if place.endswith(".toml"):
+        suite = read_suite(place)
+    else:
+        suite = own_suite(place) if place in own_suites() else paper_suite(place)
     if not colon:
         return [(suite, experiment) for experiment in suite.experiments.values()]
     name = name.lower().removeprefix("table").replace("figure", "fig").replace(" ", "")

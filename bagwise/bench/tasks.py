@@ -12,6 +12,7 @@ from typing import Any
 
 from bagwise.bench.suites import Experiment, Suite, overlaid, shortened
 
+_COUNTS = ("repeats", "seeds", "first_seed", "title")  # which repeats there are, not what one is
 NO_METHOD = "-"  # rows of tables that describe the data sets themselves
 
 
@@ -80,7 +81,7 @@ def tasks_of(
         model = overlaid(model, point.get("model", {}))
         split = overlaid(overlaid(protocol, data.pop("split", {})), point.get("split", {}))
         # The number of repeats is not part of a task: more of them keep the first ones.
-        plan = {key: value for key, value in split.items() if key not in ("repeats", "seeds", "title")}
+        plan = {key: value for key, value in split.items() if key not in _COUNTS}
         for setting, repeat in product(_settings(model), repeats(split)):
             found.append(Task(name, method, data, setting, plan, repeat, point.get("x")))
     return found
@@ -97,8 +98,9 @@ def repeats(split: Mapping[str, Any]) -> Iterator[dict[str, int]]:
     [{'seed': 0}, {'seed': 1}]
     """
     if split["kind"] == "folds":
+        first = split.get("first_seed", 0)
         for seed, fold in product(range(split.get("seeds", 1)), range(split["n_splits"])):
-            yield {"seed": seed, "fold": fold}
+            yield {"seed": first + seed, "fold": fold}
     else:
         for seed in range(split.get("repeats", 1)):
             yield {"seed": seed}

@@ -24,6 +24,9 @@ HIGHER_IS_BETTER = {
     "roc_auc": True,
     "instance_accuracy": True,
     "key_instance_accuracy": True,
+    "instance_accuracy_given_labels": True,
+    "accuracy": True,
+    "calibration_error": False,
 }
 
 

@@ -1,0 +1,119 @@
+"""The page of a leaderboard: every estimator at its defaults, with ranks, critical difference, CPU time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from bagwise.report.pages.cells import Cell, ResultTable
+from bagwise.report.pages.parts import title_of
+from bagwise.report.pages.plots import critical_difference, svg
+from bagwise.report.pages.ranks import sentence
+from bagwise.report.pages.statistics import overall
+from bagwise.utils.tables import table
+
+_NONE = "–"
+
+
+def leaderboard(
+    tables: Sequence[ResultTable], rows: Sequence[Mapping[str, Any]], folder: str, opening: str = ""
+) -> tuple[str, dict[str, str]]:
+    """Text of the page, and the pictures that it shows, by file name.
+
+    Parameters
+    ----------
+    tables : sequence of ResultTable
+        One per kind of data.
+    rows : sequence of mapping
+        The fits behind them, for their CPU seconds.
+    folder : str
+        Where the pictures will lie, as the page sees it.
+    opening : str, optional
+        Paragraphs under the title.
+    """
+    parts = ["# Leaderboard: every estimator at its defaults", opening, _READING]
+    pictures: dict[str, str] = {}
+    for found in tables:
+        parts += [f"## {found.title.partition(': ')[2] or found.title}", found.protocol]
+        first = found.measures[0]
+        one = overall(found, first)
+        if one.friedman is not None and one.cd is not None:
+            name = f"{found.id.replace(':', '-')}.svg"
+            drawn = critical_difference(one.ranks, one.cd, str(one.reference), _title(found, first))
+            pictures[name] = svg(drawn)
+            parts += [f"![Average ranks]({folder}/{name})", sentence(one, found.direction(first))]
+            if one.left_out:
+                names = "; ".join(f"{m} (no value on {', '.join(d)})" for m, d in one.left_out.items())
+                parts.append(f"Without a rank: {names}.")
+        order = _order(found, one.ranks)
+        parts += [_grid(found, measure, order) for measure in found.measures]
+        parts.append(_times(found, order, rows))
+        parts += _reasons(found)
+    return "\n\n".join(part.strip() for part in parts if part) + "\n", pictures
+
+
+_READING = (
+    "Mean over ten fits; bold is the best of a column. Estimators stand in the order of their average rank "
+    "in the first measure, those without a rank below. pooled forest is 200 extra-trees on mean, spread, "
+    "minimum, maximum and quantiles of the instances; pooled mean + logistic is logistic regression on "
+    "means. A dash: not run, or the measure does not apply."
+)
+
+
+def _title(found: ResultTable, measure: str) -> str:
+    return f"{title_of(measure, found.direction(measure))}: average ranks"
+
+
+def _order(found: ResultTable, ranks: Mapping[str, float]) -> list[str]:
+    return sorted(found.methods, key=lambda method: (ranks.get(method, math.inf), method))
+
+
+def _grid(found: ResultTable, measure: str, order: Sequence[str]) -> str:
+    cells = {(c.method, c.dataset): c for c in found.cells if c.measure == measure and c.mean is not None}
+    datasets = [name for name in found.datasets if any((m, name) in cells for m in order)]
+    methods = [m for m in order if any((m, name) in cells for name in datasets)]
+    if not datasets:
+        return ""
+    lower = found.direction(measure) == "lower"
+    pick = min if lower else max
+    best = {d: pick(float(cells[m, d].mean or 0.0) for m in methods if (m, d) in cells) for d in datasets}
+    lines = [[m, *(_shown(cells.get((m, d)), best[d]) for d in datasets)] for m in methods]
+    heading = title_of(measure, found.direction(measure))
+    return f"### {heading}\n\n" + _markdown(datasets, lines)
+
+
+def _shown(cell: Cell | None, best: float) -> str:
+    if cell is None or cell.mean is None:
+        return _NONE
+    text = f"{cell.mean:.3f}"
+    partial = f" ({cell.missing})" if cell.missing else ""
+    return (f"**{text}**" if text == f"{best:.3f}" else text) + partial
+
+
+def _times(found: ResultTable, order: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    seconds: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if row["fit_cpu_seconds"] is not None and not row["error"]:
+            seconds.setdefault((row["method"], row["dataset"]), []).append(row["fit_cpu_seconds"])
+    lines = [
+        [m, *(f"{fmean(seconds[m, d]):.2f}" if (m, d) in seconds else _NONE for d in found.datasets)]
+        for m in order
+        if any((m, d) in seconds for d in found.datasets)
+    ]
+    return "### CPU seconds of a fit\n\n" + _markdown(found.datasets, lines)
+
+
+def _markdown(datasets: Sequence[str], lines: list[list[str]]) -> str:
+    return table(["estimator", *datasets], lines, style="markdown", align="l" + "r" * len(datasets))
+
+
+def _reasons(found: ResultTable) -> list[str]:
+    """Why cells are empty, each reason once."""
+    first = found.measures[0]
+    reasons: dict[str, list[str]] = {}
+    for cell in found.cells:
+        if cell.measure == first and cell.mean is None and cell.reason:
+            reasons.setdefault(cell.reason, []).append(f"{cell.method} on {cell.dataset}")
+    return [f"Not run: {', '.join(places)}: {reason}." for reason, places in reasons.items()]
