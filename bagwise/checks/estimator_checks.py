@@ -200,6 +200,23 @@ def check_bags_degenerate_labels(estimator: MIMLClassifier) -> None:
     assert np.isfinite(estimator.decision_function(bags)).all(), "NaN or infinite scores for a constant label"
 
 
+def check_bags_constant_feature(estimator: MIMLClassifier) -> None:
+    """A feature that never changes has no say; its spread is rounding noise, not a scale to divide by."""
+    bags, Y = sample_bags()
+    estimator = clone(estimator)
+    if "random_state" in estimator.get_params():
+        estimator.set_params(random_state=0)
+    scores = []
+    for value in (0.1, 0.1 + 1e-9):
+        wider = bags.with_X(np.column_stack([bags.X, np.full(bags.n_instances, value)]))
+        estimator = clone(estimator).fit(wider, Y)
+        scores.append(estimator.decision_function(wider))
+    scale = max(1.0, float(np.abs(scores[0]).max()))
+    assert_allclose(
+        scores[1], scores[0], rtol=1e-3, atol=1e-3 * scale, err_msg="a constant feature moves the scores"
+    )
+
+
 def check_bags_single_instances(estimator: MIMLClassifier) -> None:
     """Bags of one instance are bags too."""
     bags, _ = sample_bags()

@@ -21,7 +21,7 @@ from bagwise.models._shared.instance_softmax import (
 )
 from bagwise.models._shared.scaling import apply_scaling, learn_scaling
 from bagwise.models.ored.likelihood import UnionLikelihood, climb_em, climb_lbfgs, posterior
-from bagwise.models.ored.union_posterior import EXACT, LARGEST_MAX_LABELS, METHODS
+from bagwise.models.ored.union_posterior import LARGEST_MAX_LABELS, METHODS, TOO_MANY_LABELS
 from bagwise.parallel import small_products, threads
 from bagwise.preprocessing.rbf_dictionary import RBFDictionary
 
@@ -38,9 +38,11 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         L2 penalty ``alpha / 2 * |W|^2`` on the weights of standardised features; intercepts are free.
     solver : {"lbfgs", "em"}, default="lbfgs"
         "lbfgs" climbs the exact marginal likelihood; "em" is the generalised EM of [1]_: each iteration
-        one gradient step with backtracking. Both have the same optimum.
+        one gradient step with backtracking. The likelihood has several local maxima, and the two may end in
+        different ones.
     max_iter : int, optional
-        Limit on iterations; by default 200 for "lbfgs" and the 50 of [1]_ for "em".
+        Limit on iterations; by default 1000 for "lbfgs", which warns when it gets there, and the 50 of [1]_
+        for "em", which by then has not converged.
     tol : float, default=1e-4
         Stop when no entry of the gradient per bag is larger ("em": its norm).
     fit_intercept : bool, default=True
@@ -57,7 +59,8 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         or that have more than ``max_labels`` labels: leave them out, take their labels as candidates only
         (every instance carries one of them, not all need occur), or stop. A warning counts them.
     max_labels : int, default=16
-        Largest label set that is treated exactly; time and memory double with each label.
+        Largest label set that is treated exactly, the background not counted; time and memory double with
+        each label.
     prune : float, default=0.0
         Share of training bags left out, those with the highest cost ``n |Y| 2^|Y|`` [1, Sec. 6.6.1]_.
     subset : float, default=1.0
@@ -154,7 +157,7 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         "standardize": Flag(),
         "background": Choice(True, False, "auto"),
         "unusable_bags": Choice("drop", "candidates", "error"),
-        "max_labels": Whole(1, LARGEST_MAX_LABELS),
+        "max_labels": Whole(1, LARGEST_MAX_LABELS - 1),
         "prune": Number(0, below=1),
         "subset": Number(above=0, high=1),
         "kernel": Choice(None, "rbf"),
@@ -264,10 +267,11 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         Returns
         -------
         ndarray of shape (n_bags,)
+            NaN, with a warning, for bags of more than ``max_labels`` labels.
         """
         check_is_fitted(self)
         bags = self._as_bags(X, reset=False)
-        return self._posterior(bags, self._known_labels(Y, bags))[1]
+        return self._posterior(bags, self._known_labels(Y, bags), "their log-likelihood is NaN")[1]
 
     # ------------------------------------------------------------------ learning
 
@@ -277,7 +281,7 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         impossible = n_labels > bags.sizes
         if not self.has_background_:
             impossible |= n_labels == 0
-        too_many = n_labels + self.has_background_ > self.max_labels
+        too_many = n_labels > self.max_labels
         unusable = impossible | too_many
         self.n_unusable_ = int(unusable.sum())
         candidates = unusable & (self.unusable_bags == "candidates")
@@ -316,7 +320,7 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         return self.dictionary_.transform(scaled), lambda coef, intercept: (coef, intercept)
 
     def _climb(self, problem, rng):
-        max_iter = self.max_iter or (200 if self.solver == "lbfgs" else 50)
+        max_iter = self.max_iter or (1000 if self.solver == "lbfgs" else 50)
         W = np.zeros(problem.shape)
         if self.solver == "em":
             draw = None
@@ -346,7 +350,8 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
     def _inference(self):
         return {
             "method": self.inference,
-            "max_labels": self.max_labels,
+            # the background counts as a label of every bag
+            "max_labels": self.max_labels + self.has_background_,
             "n_threads": threads(self.n_jobs),
         }
 
@@ -358,28 +363,29 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         scaled = apply_scaling(bags.X, self._scaling, bags.dtype)
         return self.dictionary_.transform(scaled) @ self.coef_.T + self.intercept_
 
-    def _posterior(self, bags, Y):
-        if self.has_background_:
-            Y = np.column_stack([Y, np.ones(len(Y), dtype=np.int8)])
+    def _posterior(self, bags, Y, otherwise):
+        extended = np.column_stack([Y, np.ones(len(Y), dtype=np.int8)]) if self.has_background_ else Y
         logits = np.ascontiguousarray(self._logits(bags), dtype=np.float64)
-        return posterior(logits, bags.offsets, Y, background=self.has_background_, **self._inference())
+        Q, loglik, status = posterior(
+            logits, bags.offsets, extended, background=self.has_background_, **self._inference()
+        )
+        n_over = int((status == TOO_MANY_LABELS).sum())
+        if n_over and otherwise:
+            message = f"{n_over} bags have more than max_labels={self.max_labels} labels; {otherwise}"
+            warnings.warn(message, UserWarning, stacklevel=4)
+        return Q, loglik
 
     def _annotate(self, bags, Y):
         if Y is None:
             return super()._annotate(bags, None)
-        Q, _, status = self._posterior(bags, Y)
-        n_over = int(((status != EXACT) & (Y.sum(axis=1) > self.max_labels)).sum())
-        if n_over:
-            warnings.warn(
-                f"{n_over} bags have more than max_labels={self.max_labels} labels; their instances "
-                "are labelled by the softmax within the bag's set, not by the exact posterior",
-                UserWarning,
-                stacklevel=3,
-            )
+        otherwise = (
+            "their instances are labelled by the softmax within the bag's set, not by the exact posterior"
+        )
+        Q, _ = self._posterior(bags, Y, otherwise)
         labels = Q.argmax(axis=1)
         return np.where((Q.max(axis=1) > 0) & (labels < self._n_labels), labels, NO_LABEL)
 
     def _instance_probabilities(self, bags, Y):
         if Y is None:
             return super()._instance_probabilities(bags, None)
-        return self._posterior(bags, Y)[0][:, : self._n_labels]
+        return self._posterior(bags, Y, otherwise=None)[0][:, : self._n_labels]  # said by `_annotate`

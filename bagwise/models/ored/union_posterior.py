@@ -27,7 +27,7 @@ __all__ = [
     "union_residual",
 ]
 
-LARGEST_MAX_LABELS = 24
+LARGEST_MAX_LABELS = 25  # 24 and the background
 
 
 class UnionPass:

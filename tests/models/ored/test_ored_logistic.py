@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse
 from scipy.optimize import minimize
 from scipy.special import log_expit, logsumexp
+from sklearn.exceptions import ConvergenceWarning
 
 from bagwise import Bags, load_dataset
 from bagwise.errors import DataError
@@ -255,6 +256,57 @@ def test_impossible_and_oversized_label_sets_are_counted_and_harmless():
     with pytest.warns(UserWarning), pytest.raises(DataError, match="no training bag is left"):
         ORedLogisticRegression().fit(bags.singletons(), np.ones((bags.n_instances, 2), dtype=int))
     assert clean.n_unusable_ == 0
+
+
+def test_background_does_not_count_as_a_label():
+    """A bag of exactly max_labels labels was left out, its likelihood NaN and its posterior the prior."""
+    bags, Y = random_problem(seed=9, n_bags=30, empty=True)
+    most = int(Y.sum(axis=1).max())
+    assert most == 3
+    model = ORedLogisticRegression(background=True, max_labels=most).fit(bags, Y)
+    assert model.n_unusable_ == 0
+    wide = ORedLogisticRegression(background=True).fit(bags, Y)
+    np.testing.assert_array_equal(model.coef_, wide.coef_)
+    logits = bags.X @ model.coef_.T + model.intercept_
+    _, Q = model.annotate(bags, Y, return_proba=True)
+    loglik = model.log_likelihood(bags, Y)
+    for b in np.flatnonzero(Y.sum(axis=1) == most):
+        a, e = bags.offsets[b : b + 2]
+        expected, posterior = enumerate_bag(logits[a:e], np.flatnonzero(Y[b]), background=True)
+        assert loglik[b] == pytest.approx(expected, abs=1e-10)
+        np.testing.assert_allclose(Q[a:e], posterior[:, :3], atol=1e-10)
+    small = ORedLogisticRegression(background=True, max_labels=most - 1)
+    with pytest.warns(UserWarning, match="more than max_labels=2"):
+        small.fit(bags, Y)
+    with pytest.warns(UserWarning, match="log-likelihood is NaN"):
+        assert np.isnan(small.log_likelihood(bags, Y)[Y.sum(axis=1) == most]).all()
+
+
+def test_a_constant_feature_has_no_weight():
+    """The spread of a constant .1 is rounding noise; dividing by it gave weights of 1e11."""
+    Y = np.eye(3, dtype=int)[np.arange(150) % 3]
+
+    def bags(value):
+        rng = np.random.default_rng(0)
+        return [
+            np.column_stack([rng.normal(size=(4, 3)) + [b % 3, 0, 0], np.full(4, value)]) for b in range(150)
+        ]
+
+    first = ORedLogisticRegression().fit(bags(0.1), Y)
+    assert np.abs(first.coef_).max() < 10 and (first.coef_[:, 3] == 0).all()
+    moved = ORedLogisticRegression().fit(bags(0.1 + 1e-9), Y)
+    np.testing.assert_allclose(
+        moved.predict_proba(bags(0.1 + 1e-9)), first.predict_proba(bags(0.1)), atol=1e-9
+    )
+    np.testing.assert_allclose(
+        first.predict_proba(bags(0.1 + 1e-9)), first.predict_proba(bags(0.1)), atol=1e-9
+    )
+
+
+def test_lbfgs_says_when_it_has_not_converged():
+    bags, Y = random_problem(seed=3, n_bags=30)
+    with pytest.warns(ConvergenceWarning, match="3 iterations"):
+        ORedLogisticRegression(max_iter=3, tol=1e-9).fit(bags, Y)
 
 
 def test_background_alone_is_multi_instance_logistic_regression():
