@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from dataclasses import fields
+from difflib import get_close_matches
 
 from bagwise import models
 from bagwise.base import MIMLClassifier, Traits
@@ -36,10 +38,29 @@ def all_estimators(**traits: object) -> list[tuple[str, type[MIMLClassifier]]]:
     ]
 
 
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Advice on a name that nobody knows: those that are like it, or all.
+
+    Examples
+    --------
+    >>> suggestion("MIMLfats", ["MIMLFast", "MIMLGP", "MISVM"])
+    'did you mean MIMLFast?'
+    >>> suggestion("x", ["MIMLFast", "MIMLGP"])
+    'known are MIMLFast, MIMLGP'
+    """
+    names = {other.lower(): other for other in known}
+    wanted = name.lower()
+    part = [low for low in names if wanted in low] if len(wanted) > 2 else []
+    like = dict.fromkeys([*part, *get_close_matches(wanted, names, cutoff=0.7)])
+    if not like:
+        return f"known are {', '.join(names.values())}"
+    return f"did you mean {' or '.join(names[low] for low in list(like)[:4])}?"
+
+
 def get_estimator(name: str) -> type[MIMLClassifier]:
     """Find the estimator of this name, whatever the case of its letters."""
     estimators = dict(all_estimators())
     for known, cls in estimators.items():
         if known.lower() == name.lower():
             return cls
-    raise ValueError(f"no estimator {name!r}; known are {', '.join(estimators)}")
+    raise ValueError(f"no estimator {name!r}; {suggestion(name, estimators)}")

@@ -15,7 +15,7 @@ import bagwise
 from bagwise import Bags, Dataset, actions
 from bagwise.actions import verbs
 from bagwise.cli import app, console
-from bagwise.cli.commands import _assignments
+from bagwise.cli.typed import assignments, in_options, literal
 from bagwise.datasets import make_digits, make_multi_view
 from bagwise.errors import BagwiseError
 
@@ -319,15 +319,135 @@ def test_warnings_are_one_line(folder, tmp_path):
     assert [line.split(":")[0] for line in result.stderr.splitlines()] == ["warning"]
 
 
-def test_assignments():
+def testassignments():
     given = ["a=0.5", "b=rbf", "c=true", "d=None", "e=[1, 2]", "f='1'", "g=", "h=x=y", "i=inf", "j=1e-3"]
-    assert _assignments(given, "--param") == {
+    assert assignments(given, "--param") == {
         "a": 0.5, "b": "rbf", "c": True, "d": None, "e": [1, 2], "f": "1", "g": "", "h": "x=y",
         "i": float("inf"), "j": 1e-3,
     }  # fmt: skip
     for wrong in (["alpha"], ["=1"], ["a b=1"], ["a=1", "a=2"]):
         with pytest.raises(BagwiseError, match="--param"):
-            _assignments(wrong, "--param")
+            assignments(wrong, "--param")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("[A,B]", ["A", "B"]),
+        ('["A","B"]', ["A", "B"]),
+        ("[A, 'B, C', 3]", ["A", "B, C", 3]),
+        ("[song thrush, o'hara]", ["song thrush", "o'hara"]),
+        ("[[a,b],[c]]", [["a", "b"], ["c"]]),
+        ("[]", []),
+        ("[a", "[a"),
+        ("[" * 100_000, "[" * 100_000),
+    ],
+)
+def test_lists_need_no_inner_quotes(text, value):
+    assert literal(text) == value
+
+
+def test_messages_speak_of_options():
+    for python, typed in {
+        "(name another with bag=...)": "(name another with --option bag=...)",
+        "(labels=..., features=[...])": "(--option labels=..., --option features=[...])",
+        "pick one with view=...": "pick one with --view ...",
+        "Name one with read(path, format=...)": "Name one with --format ...",
+        "leave out use_labels=True": "leave out --use-labels",
+        "list_datasets() names all": "`bagwise list` names all",
+        "such as alpha=0.5": "such as alpha=0.5",
+        "with --option bag=...": "with --option bag=...",
+    }.items():
+        assert in_options(python) == typed
+
+
+# ---------------------------------------------------------------------- new users
+
+
+@pytest.fixture
+def recordings(tmp_path):
+    """The same recordings with labels and without."""
+    rng = np.random.default_rng(0)
+    known, new = ["recording,low,high,label:wren,label:gull"], ["recording,low,high"]
+    for bag in range(40):
+        for _ in range(3):
+            low, high = rng.normal(size=2) + [3 * (bag % 2), 0]
+            known.append(f"r{bag},{low:.4f},{high:.4f},{bag % 2},{1 - bag % 2}")
+            new.append(f"r{bag},{low:.4f},{high:.4f}")
+    (tmp_path / "known.csv").write_text("\n".join(known))
+    (tmp_path / "new.csv").write_text("\n".join(new))
+    return tmp_path
+
+
+def test_files_without_labels_are_predicted(recordings):
+    where = ["-O", "bag=recording"]
+    model, new = recordings / "m.skops", recordings / "new.csv"
+    name = "SingleInstanceLogisticRegression"
+    refuses(run("fit", recordings / "known.csv", "-m", name, "-o", model, *where), "instance labels")
+    done = run("fit", recordings / "known.csv", "-m", "MIMLKNN", "-o", model, *where)
+    assert done.exit_code == 0, done.output
+    for command in ("predict", "annotate"):
+        done = run(command, model, new, "-o", recordings / "found.csv", *where)
+        assert done.exit_code == 0, done.output
+    assert len((recordings / "found.csv").read_text().splitlines()) == 121
+    shown = run("info", new, *where)
+    assert "none in this file" in shown.output and "bag: recording; 2 features: low, high" in shown.output
+    refuses(run("annotate", model, new, "-o", "x.csv", "--use-labels", *where), "leave out --use-labels")
+    refuses(run("score", model, new, *where), "no labels to compare with")
+    refuses(
+        run("fit", new, "-m", "MIMLKNN", "-o", model, *where),
+        "no labels to learn from",
+        "--option labels=...",
+    )
+    refuses(run("info", new), "--option bag=...")
+
+
+def test_fit_says_what_columns_were_taken_for(recordings):
+    out, where = recordings / "m.skops", ["-O", "bag=recording", "-O", "labels=[label:wren,label:gull]"]
+    done = run("fit", recordings / "known.csv", "-m", "MIMLDummy", "-o", out, *where)
+    assert done.exit_code == 0, done.output
+    assert "2 features: low, high" in done.output and "2 labels: " in done.output
+    found = json.loads(
+        run("fit", recordings / "known.csv", "-m", "MIMLDummy", "-o", out, *where, "--json").stdout
+    )
+    assert "2 features: low, high" in found["columns"]
+
+
+def test_did_you_mean(folder):
+    wrong = ["fit", folder / "train.parquet", "-o", "x.skops", "-m"]
+    refuses(run(*wrong, "ORed"), "no estimator 'ORed'; did you mean", "ORedLogisticRegression")
+    refuses(run(*wrong, "mimlfats"), "did you mean MIMLFast?")
+    refuses(run(*wrong, "MIMLKNN", "-p", "n_reference=3"), "did you mean n_references?")
+    refuses(run(*wrong, "zzz"), "known are")
+
+
+def test_convert_says_what_csv_cannot_hold(tmp_path):
+    data = make_digits(n_bags=20, pictures=False)
+    bagwise.write(data, tmp_path / "d.parquet")
+    done = run("convert", tmp_path / "d.parquet", tmp_path / "d.csv")
+    assert done.exit_code == 0, done.output
+    assert "warning: " in done.stderr and "left out" in done.stderr
+    assert len(bagwise.read(tmp_path / "d.csv")) == 20
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("bagwise fit digits --model MIMLK", "MIMLKNN"),
+        ("bagwise info mus", "musk1"),
+        ("bagwise conv", "convert"),
+    ],
+)
+def test_completion_for_shells(typed, offered):
+    settings = {
+        "_BAGWISE_COMPLETE": "complete_bash",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(typed.count(" ")),
+    }
+    code = "from bagwise.cli import main; main()"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=60)
+    assert offered in done.stdout.splitlines() and done.stderr == ""
 
 
 # ---------------------------------------------------------------------- terminals and pipes

@@ -50,7 +50,7 @@ def compare(
     """
     chosen = None if models is None else [make_model(name) for name in models]
     dataset = open_data(data, **where)
-    if dataset.Y is None:
+    if not dataset.has_labels:
         raise DataError("models are compared on labelled bags; these have no labels", path=data)
     try:
         result = compare_models(

@@ -17,7 +17,9 @@ from bagwise.dataset import Dataset
 from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import annotate, instance_scores, last_estimator, scores_and_labels
 from bagwise.metrics import evaluate, instance_accuracy
-from bagwise.registry import get_estimator
+from bagwise.registry import get_estimator, suggestion
+
+_NO_LABELS = "the data hold no labels"
 
 
 def make_model(name: str, params: Mapping[str, Any] | None = None) -> MIMLClassifier:
@@ -30,7 +32,7 @@ def make_model(name: str, params: Mapping[str, Any] | None = None) -> MIMLClassi
     valid = list(cls._get_param_names())
     for key in params:
         if key not in valid:
-            known = f"its parameters are {', '.join(valid)}" if valid else "it has none"
+            known = suggestion(key, valid).replace("known", "its parameters") if valid else "it has none"
             raise BagwiseError(f"{cls.__name__} has no parameter {key!r}; {known}")
     return cls(**params)
 
@@ -39,6 +41,8 @@ def train(dataset: Dataset, name: str, params: Mapping[str, Any] | None = None) 
     """Fit a model by name to a data set in memory; it then knows the names of the labels."""
     model = make_model(name, params)
     bags = bags_for(model, dataset)
+    if not dataset.has_labels:
+        raise DataError(f"{_NO_LABELS} to learn from; say which columns hold them, such as labels=...")
     if model.traits.instance_labels:
         if dataset.instance_Y is None or isinstance(bags, MultiViewBags):
             raise DataError(f"{type(model).__name__} learns from instance labels, which are not known here")
@@ -58,6 +62,8 @@ def train(dataset: Dataset, name: str, params: Mapping[str, Any] | None = None) 
 
 def measure(model: Any, dataset: Dataset) -> tuple[dict[str, float], list[str], list[str]]:
     """Every measure that the data allow; labels unknown to the model; labels missing in the data."""
+    if not dataset.has_labels:
+        raise DataError(f"{_NO_LABELS} to compare with; prediction needs none")
     bags, names = bags_for(model, dataset), label_names(model)
     Y, unknown, missing = align_labels(dataset, names)
     scores, chosen = scores_and_labels(model, bags)

@@ -141,7 +141,7 @@ def bags_for(model: Any, dataset: Dataset) -> Any:
     traits = getattr(last_estimator(model), "traits", None)
     if isinstance(dataset.bags, MultiViewBags) and not (traits and traits.views):
         name, views = type(last_estimator(model)).__name__, ", ".join(dataset.bags.view_names)
-        raise DataError(f"{name} takes one view; pick one of {views}")
+        raise DataError(f"{name} takes one view of {views}; pick one with view=...")
     return dataset.bags
 
 

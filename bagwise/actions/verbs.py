@@ -26,7 +26,7 @@ from bagwise.actions.matching import (
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.base import MIMLClassifier
 from bagwise.dataset import UNKNOWN, Dataset
-from bagwise.errors import BagwiseError
+from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import annotate as annotate_instances
 from bagwise.inspection import instance_scores, last_estimator, scores_and_labels
 from bagwise.io import write
@@ -59,7 +59,6 @@ def info(data: File, **where: Any) -> dict[str, Any]:
     dataset = open_data(data, **where)
     bags = dataset.bags
     views = bags.views if isinstance(bags, MultiViewBags) else {"": bags}
-    counts = dataset.Y.sum(axis=0)
     return {
         "name": dataset.name or str(data),
         "description": dataset.description,
@@ -70,14 +69,15 @@ def info(data: File, **where: Any) -> dict[str, Any]:
         "n_features": bags.shape[1],
         "views": [_view_info(name, view) for name, view in views.items()],
         "n_labels": len(dataset.label_names),
-        "cardinality": dataset.cardinality,
+        "cardinality": dataset.cardinality if dataset.has_labels else None,
         "labels": [
             {"name": name, "bags": int(count), "share": float(count / max(len(bags), 1))}
-            for name, count in zip(dataset.label_names, counts)
+            for name, count in zip(dataset.label_names, dataset.label_counts)
         ],
         "instance_labels": _instance_label_info(dataset),
         "parts": {name: len(which) for name, which in dataset.splits.items()},
         "n_groups": None if dataset.groups is None else len(np.unique(dataset.groups)),
+        "columns": _columns(dataset),
     }
 
 
@@ -125,6 +125,7 @@ def fit(
         "n_bags": len(dataset),
         "n_instances": dataset.bags.n_instances,
         "labels": list(dataset.label_names),
+        "columns": _columns(dataset),
         "seconds": seconds,
         "out": None if out is None else str(out),
     }
@@ -180,6 +181,8 @@ def annotate(
     names = label_names(fitted)
     Y = None
     if use_labels:
+        if not dataset.has_labels:
+            raise DataError("holds no labels to choose among; leave out use_labels=True", path=data)
         Y, unknown, _ = align_labels(dataset, names)
         if unknown:
             raise unknown_label(unknown[0], names)
@@ -237,6 +240,11 @@ def _view_info(name: str, bags: Bags) -> dict[str, Any]:
         "empty_bags": int((bags.sizes == 0).sum()),
         "facts": sorted(bags.instance_info),
     }
+
+
+def _columns(dataset: Dataset) -> str | None:
+    """What the columns of a table were taken for, in one line; None for other files."""
+    return None if dataset.roles is None else str(dataset.roles)
 
 
 def _instance_label_info(dataset: Dataset) -> str:

@@ -6,7 +6,6 @@ The actions, and with them scikit-learn, numba and matplotlib, are imported when
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import partial
 from math import isnan
@@ -15,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bagwise.cli.completion import names_of_data, names_of_models
 from bagwise.cli.console import (
     Commands,
     print_facts,
@@ -25,6 +25,7 @@ from bagwise.cli.console import (
     show_pages,
     show_table,
 )
+from bagwise.cli.typed import assignments
 from bagwise.errors import BagwiseError
 from bagwise.utils.progress import progress
 from bagwise.utils.version import __version__
@@ -32,12 +33,16 @@ from bagwise.utils.version import __version__
 app = typer.Typer(
     cls=Commands,
     help="Learn from bags: whole objects carry several labels, the parts that cause them carry none.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
-Data = Annotated[str, typer.Argument(metavar="DATA", help="A file, or the name of a data set; see list.")]
+Data = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA", help="A file, or the name of a data set; see list.", autocompletion=names_of_data
+    ),
+]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that fit wrote.")]
 Table = Annotated[Path, typer.Option("--out", "-o", help="Table to write: .parquet or .csv.")]
 Part = Annotated[str | None, typer.Option(help="Only this part of the data set, such as train or test.")]
@@ -238,7 +243,12 @@ def _minutes(value: float | None) -> str:
 
 @app.command()
 def info(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="A file, a data set, or a model (.skops).")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA", help="A file, a data set, or a model (.skops).", autocompletion=names_of_data
+        ),
+    ],
     part: Part = None,
     view: View = None,
     format: Format = None,
@@ -257,24 +267,31 @@ def info(
         return print_facts(found)
     views = found.pop("views")
     labels = found.pop("labels")
+    cardinality = found.pop("cardinality")
+    if cardinality is None:
+        found["n_labels"] = "none in this file"
+    else:
+        found["cardinality"] = f"{cardinality:.2f} labels per bag"
     found["parts"] = ", ".join(f"{name} ({count} bags)" for name, count in found["parts"].items())
-    print_facts(
-        {"data set": found.pop("name"), **found, "cardinality": f"{found['cardinality']:.2f} labels per bag"}
-    )
+    print_facts({"data set": found.pop("name"), **found})
     say()
     sides = [
         (v["name"] or "-", v["n_instances"], v["n_features"], v["storage"], _sizes(v), v["empty_bags"])
         for v in views
     ]
     print_table(["view", "instances", "features", "storage", "bag sizes", "empty bags"], sides, "lrrllr")
-    say()
     rows = [(label["name"], label["bags"], f"{label['share']:.1%}") for label in labels]
-    print_table(["label", "bags", "share"], rows, "lrr")
+    if rows:
+        say()
+        print_table(["label", "bags", "share"], rows, "lrr")
 
 
 @app.command()
 def convert(
-    source: Annotated[str, typer.Argument(metavar="IN", help="A file, or the name of a data set.")],
+    source: Annotated[
+        str,
+        typer.Argument(metavar="IN", help="A file, or the name of a data set.", autocompletion=names_of_data),
+    ],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="File to write; the suffix sets the format.")],
     to: Annotated[str | None, typer.Option(help="Format to write, whatever the suffix.")] = None,
     part: Part = None,
@@ -295,7 +312,12 @@ def convert(
 @app.command()
 def fit(
     data: Data,
-    model: Annotated[str, typer.Option("--model", "-m", help="Name of the estimator; see list.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model", "-m", help="Name of the estimator; see list.", autocompletion=names_of_models
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Model file to write, by convention .skops.")],
     param: Annotated[
         list[str] | None,
@@ -311,9 +333,11 @@ def fit(
     """Fit a model to a data set and save it."""
     from bagwise import actions
 
-    params = _assignments(param, "--param")
+    params = assignments(param, "--param")
     with progress(f"fitting {model}"):
         done = actions.fit(data, model, params, out, **_where(part, view, format, option))
+    if done["columns"] and not as_json:
+        say(f"columns of {data}: {done['columns']}")
     words = f"{done['n_bags']} bags, {done['n_instances']} instances, {len(done['labels'])} labels"
     report(done, f"fitted {done['model']} to {words} in {done['seconds']:.1f} s; wrote {out}", as_json)
 
@@ -395,38 +419,7 @@ def score(
 
 
 def _where(part: Any, view: Any, format: Any, option: list[str] | None) -> dict[str, Any]:
-    return {"part": part, "view": view, "format": format, "options": _assignments(option, "--option")}
-
-
-def _assignments(given: list[str] | None, what: str) -> dict[str, Any]:
-    """Read ``name=value`` pairs.
-
-    >>> _assignments(["alpha=0.5", "kernel=rbf", "warm=true", "C=None"], "--param")
-    {'alpha': 0.5, 'kernel': 'rbf', 'warm': True, 'C': None}
-    """
-    found: dict[str, Any] = {}
-    for text in given or ():
-        name, equals, value = text.partition("=")
-        name = name.strip()
-        if not equals or not name.isidentifier():
-            raise BagwiseError(f"{what} takes name=value, such as alpha=0.5; got {text!r}")
-        if name in found:
-            raise BagwiseError(f"{what} {name} is given twice")
-        found[name] = _literal(value.strip())
-    return found
-
-
-def _literal(text: str) -> Any:
-    """A value as JSON or as Python writes it; anything else is text."""
-    words = {"True": True, "False": False, "None": None, "inf": float("inf"), "-inf": float("-inf")}
-    if text in words:
-        return words[text]
-    if len(text) > 1 and text[0] == text[-1] == "'":
-        return text[1:-1]
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    return {"part": part, "view": view, "format": format, "options": assignments(option, "--option")}
 
 
 # ---------------------------------------------------------------------- words

@@ -13,6 +13,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from bagwise.cli.typed import in_options
 from bagwise.errors import BagwiseError
 
 _INTERRUPTED, _BROKEN_PIPE = 130, 141  # what a shell reports for the signals INT and PIPE
@@ -69,7 +70,7 @@ def _user_mistake(error: Exception) -> str | None:
     if hasattr(error, "format_message"):  # typer's own: a missing argument, an unknown option
         return " ".join(error.format_message().split())
     if isinstance(error, BagwiseError):
-        return " ".join(str(error).split())
+        return in_options(" ".join(str(error).split()))
     if isinstance(error, OSError):
         where = "" if error.filename is None else f"{error.filename}: "
         return " ".join(f"{where}{error.strerror or error}".split())
@@ -85,7 +86,7 @@ def _say(line: str, code: int) -> int:
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
     """A warning in one line, without the place in the code that gave it."""
-    _say(f"warning: {' '.join(str(message).split())}", 0)
+    _say(f"warning: {in_options(' '.join(str(message).split()))}", 0)
 
 
 def _hush() -> None:
