@@ -55,7 +55,7 @@ class BatchTrainer:
         if "moments" not in state:
             shapes = (A.shape, A.shape, (K * n_all, m), (K * n_all, m))
             state["moments"] = [np.zeros(shape, np.float32) for shape in shapes]
-            state["updates"] = 0
+            state["updates"], state["batch_bags"] = 0, min(plan.batch_bags, len(ids))
         self.losses: list[float] = []
         self.n_capped = 1  # not counted: norms may have met the cap
 
@@ -77,7 +77,7 @@ class BatchTrainer:
         n, k = len(ids), n_slices(len(ids))
         parts = [(s, ids[s * n // k : (s + 1) * n // k]) for s in range(k)]
         loss = sum(self.forward.workers.map(self._slice, parts))
-        self._update(1.0 / n, k)
+        self._update(n, k)
         return loss
 
     def _slice(self, task: tuple[int, np.ndarray]) -> float:
@@ -104,31 +104,33 @@ class BatchTrainer:
                 np.matmul(memory.scaled[:n].T, slopes[:n], out=space_gradient)
         return loss
 
-    def _update(self, weight: float, k: int) -> None:
+    def _update(self, n: int, k: int) -> None:
         state, workers = self.state, self.forward.workers
         if self.total is None:
-            rate = self.rate / np.sqrt(1.0 + state["updates"] / _HORIZON)
+            # a bag counts as much as in the batches that training began with: one of few would count for more
+            share = min(1.0, n / state["batch_bags"])
+            rate = share * self.rate / np.sqrt(1.0 + state["updates"] / _HORIZON)
         else:
             rate = self.rate * (1.0 - self.done / self.total)
         state["updates"] += 1
         self.done += 1
         t = state["updates"]
         corrections = 1.0 / (1.0 - _BETA1**t), 1.0 / (1.0 - _BETA2**t)
-        constants = (rate, _BETA1, _BETA2, *corrections, weight, self.max_norm)
+        constants = (rate, _BETA1, _BETA2, *corrections, 1.0 / n, self.max_norm)
         step = AdamStep._make(np.float32(constant) for constant in constants)
         moments = state["moments"]
         parts = (
             (state["A"], self.space_slices[:k], Moments(*moments[:2])),
             (self.vectors.reshape(-1, self.vectors.shape[2]), self.vector_slices[:k], Moments(*moments[2:])),
         )
-        n = workers.n_threads
+        n_pieces = workers.n_threads
 
         def work(piece: int) -> None:  # rows are independent, so pieces change nothing but the time
             for parameters, slices, running in parts:
-                first, last = (len(parameters) * (piece + end) // n for end in (0, 1))
+                first, last = (len(parameters) * (piece + end) // n_pieces for end in (0, 1))
                 adam_step(first, last, parameters, slices, running, step)
 
-        workers.map(work, range(n))
+        workers.map(work, range(n_pieces))
 
     def scores(self, ids: np.ndarray) -> np.ndarray:
         """Scores of labels and dummy."""

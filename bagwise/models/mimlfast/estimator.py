@@ -231,8 +231,9 @@ class MIMLFast(MIMLClassifier):
     def partial_fit(self, X, y, classes=None):
         """Learn from one more piece of data, in one pass.
 
-        The first piece fixes the labels and the scale of features. Later pieces are first predicted, which
-        gives honest scores for the offset, and then learned.
+        Training goes on where ``fit`` or the last piece left it: averages, moments and the number of steps
+        are kept, also by `bagwise.save`. What came first fixes labels, solver, shape and the scale of
+        features. Pieces are scored before they are learned, and the offset is chosen on these scores.
 
         Parameters
         ----------
@@ -257,7 +258,9 @@ class MIMLFast(MIMLClassifier):
         rng = np.random.default_rng([seed, 0 if first else self._state["t"]])
         if first:
             self.solver_, self._scale = plan.solver, list(learn_scale(bags.X, self.scaling, plan.norm))
-        plan = plan._replace(solver=self.solver_)
+        else:  # training goes on from the shape and the solver it began with
+            _, K, m = self._state["W"].shape
+            plan = plan._replace(solver=self.solver_, n_sub_concepts=K, n_components=m)
         with Workers(self.n_jobs, N_SLICES) as workers:
             forward = make_forward(bags, Y.shape[1], Scale(*self._scale), plan, workers)
             state = initial_state(rng, forward) if first else self._state
