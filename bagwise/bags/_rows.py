@@ -9,6 +9,7 @@ from scipy import sparse
 
 from bagwise.errors import DataError
 
+_BLOCK = 1 << 20  # values looked at together; small enough to stay in cache
 Matrix = Any  # np.ndarray or scipy.sparse.csr_array; neither library has a type for both
 
 
@@ -127,3 +128,25 @@ def checked_csr(
     if len(indices) and not (indices.min() >= 0 and indices.max() < n_features):
         raise DataError(f"a sparse matrix has a column outside 0..{n_features - 1}")
     return sparse.csr_array((data, indices, indptr), shape=(len(indptr) - 1, n_features), copy=False)
+
+
+def first_not_finite(X: Any) -> tuple[int, int] | None:
+    """Row and column of the first NaN or infinity."""
+    if sparse.issparse(X):
+        k = _first_bad_value(X.data)
+        return None if k is None else (int(np.searchsorted(X.indptr, k, side="right")) - 1, int(X.indices[k]))
+    k = _first_bad_value(X.reshape(-1))
+    return None if k is None else divmod(k, X.shape[1])
+
+
+def _first_bad_value(values: np.ndarray) -> int | None:
+    # A sum is one pass and makes no second array; it is finite only if every value is. A sum of
+    # finite values may overflow, so a block with an infinite sum is looked at value by value.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, len(values), _BLOCK):
+            block = values[start : start + _BLOCK]
+            if not np.isfinite(block.sum()):
+                bad = np.flatnonzero(~np.isfinite(block))
+                if bad.size:
+                    return start + int(bad[0])
+    return None

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bagwise.errors import DownloadError
+from bagwise.utils.files import lock
 
 _CHUNK = 1 << 16
 _TIMEOUT = 30.0  # seconds without a byte
@@ -200,7 +201,7 @@ def _part_file(path: Path) -> Iterator[tuple[Path, IO[bytes]]]:
     part = path.with_name(path.name + ".part")
     with ExitStack() as opened:
         handle = opened.enter_context(open(part, "ab"))
-        shared = _lock(handle) and _still_called(handle, part)
+        shared = lock(handle) and _still_called(handle, part)
         if not shared:
             part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
             handle = opened.enter_context(open(part, "ab"))
@@ -221,20 +222,6 @@ def _still_called(handle: IO[bytes], path: Path) -> bool:
         return os.path.samestat(os.fstat(handle.fileno()), os.stat(path))
     except FileNotFoundError:
         return False
-
-
-def _lock(handle: IO[bytes]) -> bool:
-    try:
-        import fcntl
-    except ImportError:  # Windows does not let two processes write the same file by accident
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        return True
-    return True
 
 
 @contextmanager

@@ -8,12 +8,10 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
+from bagwise.bags import first_not_finite
 from bagwise.errors import BagwiseError, DataError
 from bagwise.labels import KEPT_DENSE
-
-_BLOCK = 1 << 20  # values looked at together; small enough to stay in cache
 
 
 def check_finite(
@@ -49,7 +47,7 @@ def check_finite(
     ...
     bagwise.errors.DataError: birds.csv, line 3: bag 'b', feature 0 is nan; fill or drop such instances first
     """
-    place = _first_not_finite(X)
+    place = first_not_finite(X)
     if place is None:
         return
     row, column = place
@@ -99,28 +97,6 @@ def check_unique_ids(
                 line=None if line_of_bag is None else int(line_of_bag[k]),
             )
         seen.add(bag_id)
-
-
-def _first_not_finite(X: Any) -> tuple[int, int] | None:
-    """Row and column of the first NaN or infinity."""
-    if sparse.issparse(X):
-        k = _first_bad_value(X.data)
-        return None if k is None else (int(np.searchsorted(X.indptr, k, side="right")) - 1, int(X.indices[k]))
-    k = _first_bad_value(X.reshape(-1))
-    return None if k is None else divmod(k, X.shape[1])
-
-
-def _first_bad_value(values: np.ndarray) -> int | None:
-    # A sum is one pass and makes no second array; it is finite only if every value is. A sum of
-    # finite values may overflow, so a block with an infinite sum is looked at value by value.
-    with np.errstate(over="ignore", invalid="ignore"):
-        for start in range(0, len(values), _BLOCK):
-            block = values[start : start + _BLOCK]
-            if not np.isfinite(block.sum()):
-                bad = np.flatnonzero(~np.isfinite(block))
-                if bad.size:
-                    return start + int(bad[0])
-    return None
 
 
 def _plain(value: Any) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from bagwise.errors import BagwiseError, DataError
+from bagwise.utils.files import check_file
 
 # What a file may grow to when unpacked: a guard against decompression bombs, far above any honest set
 # that fits a laptop's memory. Larger data are read with read(path, max_bytes=...).
@@ -18,13 +20,19 @@ _CHUNK = 1 << 20
 def read_bytes(path: str | Path, max_bytes: int = MAX_BYTES) -> bytes:
     """Content of a file, unpacked if it is gzip, refused beyond ``max_bytes``."""
     path = Path(path)
+    check_file(path)
     try:
         with open(path, "rb") as handle:
             head = handle.read(2)
             handle.seek(0)
             if head == b"\x1f\x8b":
                 return _gunzip(handle, path, max_bytes)
-            content = handle.read(max_bytes + 1)
+            # As much as there is: Python reserves what it is asked to read, 8 GiB for a small file.
+            size = os.fstat(handle.fileno()).st_size
+            content = handle.read(min(size, max_bytes) + 1)
+            while len(content) > size and len(content) <= max_bytes:  # it grows, or does not know its size
+                size = len(content)
+                content += handle.read(min(_CHUNK, max_bytes + 1 - size))
     except FileNotFoundError:
         raise DataError("no such file", path=path) from None
     except OSError as error:

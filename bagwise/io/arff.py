@@ -188,7 +188,7 @@ def write(dataset: Dataset, path: str | Path) -> None:
         "",
         "@data",
     ]
-    with replacing(path) as temporary, _opened(temporary) as handle:
+    with _opened(path) as handle:
         handle.write("\n".join(head) + "\n")
         Y = dataset.Y_sparse
         for k, (bag_id, bag) in enumerate(zip(ids, bags)):

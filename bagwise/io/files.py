@@ -15,7 +15,7 @@ from bagwise.errors import DataError, DataWarning
 from bagwise.io._checks import check_finite, check_unique_ids
 from bagwise.io._facts import views_of
 from bagwise.io._source import MAX_BYTES, blame
-from bagwise.utils.files import replacing
+from bagwise.utils.files import check_file, replacing
 
 # Modules of bagwise.io in the order in which they are asked whether a file is theirs: formats with a
 # signature first, those that any comma could be last. They are imported when their turn comes.
@@ -157,6 +157,8 @@ def _by_suffix(path: Path) -> ModuleType | None:
 
 
 def _find(path: Path) -> ModuleType:
+    if not path.is_dir():
+        check_file(path)
     head = _head(path) if path.is_file() else b""  # a pair of files may go by a stem that is no file
     for name in _MODULES:
         if _module(name).recognises(path, head):

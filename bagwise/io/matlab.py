@@ -29,7 +29,6 @@ from bagwise.io._mat5 import byte_order, read_variables
 from bagwise.io._numbers import parse_rows, whole_numbers
 from bagwise.io._source import MAX_BYTES, blame, numbered_lines
 from bagwise.io._writable import lost_facts, writable_bags
-from bagwise.utils.files import replacing
 
 NAME = "matlab"
 DESCRIPTION = "MATLAB 5 file: cells of bags with a label matrix, partial labels, or a table"
@@ -161,14 +160,15 @@ def write(dataset: Dataset, path: str | Path) -> None:
     if dataset.instance_Y is not None:
         parts = np.split(dataset.instance_Y + 1, bags.offsets[1:-1])
         variables["instance_labels"] = _column(part.reshape(-1, 1) for part in parts[: len(bags)])
-    with replacing(path) as temporary:
-        try:
-            scipy_io.savemat(temporary, variables, appendmat=False, do_compression=True)
-        except Exception as error:
-            # MATLAB 5 ends at 4 GiB per variable, which SciPy reports in several ways
-            raise DataError(
-                f"cannot be written as MATLAB 5 ({error}); parquet has no such limits", path=path
-            ) from None
+    try:
+        scipy_io.savemat(path, variables, appendmat=False, do_compression=True)
+    except OSError:
+        raise
+    except Exception as error:
+        # MATLAB 5 ends at 4 GiB per variable, which SciPy reports in several ways
+        raise DataError(
+            f"cannot be written as MATLAB 5 ({error}); parquet has no such limits", path=path
+        ) from None
 
 
 def _column(items: Any) -> np.ndarray:

@@ -24,6 +24,7 @@ from bagwise.io import _facts
 from bagwise.io._checks import check_finite, check_size, check_unique_ids, damaged
 from bagwise.io._source import MAX_BYTES, read_bytes
 from bagwise.labels import KEPT_DENSE
+from bagwise.utils.files import check_file
 
 NAME = "npz"
 SUFFIXES = (".npz",)
@@ -109,6 +110,7 @@ def read(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Dataset:
     """
     path = Path(path)
     with damaged(path, "an npz archive of bagwise"):
+        check_file(path)
         with open(path, "rb") as handle:
             packed = handle.read(2) == b"\x1f\x8b"
         source: Any = io.BytesIO(read_bytes(path, max_bytes)) if packed else path

@@ -47,6 +47,7 @@ from bagwise.io._parquet_foreign import foreign_facts
 from bagwise.io._parquet_groups import row_groups
 from bagwise.io._source import MAX_BYTES, read_bytes
 from bagwise.utils.arrow import RaggedBuilder, ragged_to_arrow, to_numpy
+from bagwise.utils.files import check_file
 
 NAME = "parquet"
 SUFFIXES = (".parquet", ".pq")
@@ -158,6 +159,7 @@ def read(
     """
     path = Path(path)
     with damaged(path, "a Parquet file"):
+        check_file(path)
         with open(path, "rb") as handle:
             packed = handle.read(2) == b"\x1f\x8b"
             source: Any = io.BytesIO(read_bytes(path, max_bytes)) if packed else handle

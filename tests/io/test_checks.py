@@ -12,7 +12,7 @@ from random_sets import small_set
 from scipy import sparse
 
 from bagwise.errors import DataError
-from bagwise.io import _checks, write
+from bagwise.io import write
 from bagwise.io._checks import check_finite, check_unique_ids, damaged
 from bagwise.io._parquet_footer import claimed_bytes
 
@@ -21,7 +21,7 @@ from bagwise.io._parquet_footer import claimed_bytes
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize("place", [(0, 0), (2, 1), (4, 2)])
 def test_first_bad_value_is_named(monkeypatch, value, make, place):
-    monkeypatch.setattr(_checks, "_BLOCK", 4)  # so that blocks end within rows
+    monkeypatch.setattr("bagwise.bags._rows._BLOCK", 4)  # so that blocks end within rows
     X = np.arange(1.0, 16.0).reshape(5, 3)
     X[place] = value
     X[4, 2] = value
