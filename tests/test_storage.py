@@ -104,13 +104,13 @@ def test_a_full_disk_is_one_line(tmp_path, suffix):
             print(type(error).__name__, error)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
-    assert done.stdout.startswith(f"StorageError {path}: cannot be written (file too large)"), done
+    assert done.stdout.startswith(f"StorageError {path}: cannot be written (File too large)"), done
     assert done.stdout.count("\n") == 1
     assert os.listdir(tmp_path) == [path.name] and path.read_text() == "older"
 
 
 def test_other_errors_stay_what_they_are(tmp_path):
-    with pytest.raises(StorageError, match="no space left on device"), files.disk_full("x"):
+    with pytest.raises(StorageError, match="No space left on device"), files.disk_full("x"):
         raise OSError(errno.ENOSPC, "full")
     with pytest.raises(PermissionError), files.disk_full("x"):
         raise PermissionError(errno.EACCES, "no")

@@ -91,7 +91,7 @@ def disk_full(path: str | os.PathLike[str]) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        reason = os.strerror(error.errno or 0).lower()
+        reason = os.strerror(error.errno or 0)
         raise StorageError(
             f"{path}: cannot be written ({reason}); make room or choose another place"
         ) from None
