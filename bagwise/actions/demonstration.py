@@ -98,12 +98,12 @@ def demo(
 
 def _measures(model: MIMLClassifier, new: Dataset) -> dict[str, float]:
     """The measures shown and no others, which spares the first run the compilation of their kernels."""
-    scores = model.decision_function(new.bags)
+    scores, chosen = model.scores_and_labels(new.bags)
     found, given = model.annotate(new.bags), model.annotate(new.bags, new.Y)
     return {
         "instance_accuracy": instance_accuracy(new.instance_Y, found),
         "instance_accuracy_given_labels": instance_accuracy(new.instance_Y, given),
-        "hamming_loss": hamming_loss(new.Y, scores > 0),
+        "hamming_loss": hamming_loss(new.Y, chosen),
         "one_error": one_error(new.Y, scores),
         "coverage": coverage(new.Y, scores),
         "ranking_loss": ranking_loss(new.Y, scores),
@@ -116,7 +116,7 @@ def _draw_demo(new: Dataset, labels: np.ndarray, title: str, path: Path) -> None
     assert isinstance(new.bags, Bags)
     which = np.argsort(new.bags.sizes < 4, kind="stable")[:12]
     rows, _ = instance_rows(new.bags.offsets, which)
-    heading = f"Digits found in new bags by {title}: green is right, red is wrong"
+    heading = f"Digits found by {title}: blue is right; orange is wrong, the true digit in brackets"
     figure = plot_bags(new[which], labels[rows], title=heading)
     with replacing(path) as temporary:
         figure.savefig(temporary)

@@ -102,6 +102,7 @@ def reproduce(
         (data sets with the reason) and ``files``.
     """
     wanted = _wanted(targets)
+    command = command_of(targets, short, methods=methods, datasets=datasets)
     methods, datasets = _known_names(wanted, "methods", methods), _known_names(wanted, "datasets", datasets)
     store = Store(out)
     tasks = [
@@ -130,18 +131,18 @@ def reproduce(
         )
     ]
     used = [rows[task.digest] for task in tasks if task.digest in rows]
-    files = write(results, Path(out) / "pages", command=command_of(targets, short), origin=origin(used))
+    files = write(results, Path(out) / "pages", command=command, origin=origin(used))
     if page is not None:
         if all(suite.page == "leaderboard" for suite, _ in wanted):
-            made = leaderboard(results, used, Path(page).stem, _made_by(used, targets, short))
+            made = leaderboard(results, used, Path(page).stem, _made_by(used, command))
         else:
-            made = overview(results, Path(page).stem, introduction(used, targets, short))
+            made = overview(results, Path(page).stem, introduction(used, command))
         files += _write_page(*made, Path(page))
     return {"results": results, **counts, "unavailable": unavailable, "files": [str(file) for file in files]}
 
 
-def _made_by(rows: Sequence[Any], targets: Sequence[str], short: bool) -> str:
-    return "\n\n".join([f"Made by `{command_of(targets, short)}`.", *origin(rows)])
+def _made_by(rows: Sequence[Any], command: str) -> str:
+    return "\n\n".join([f"Made by `{command}`.", *origin(rows)])
 
 
 def _write_page(text: str, pictures: dict[str, str], page: Path) -> list[Path]:

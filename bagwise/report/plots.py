@@ -15,7 +15,8 @@ from bagwise.bags import Bags
 from bagwise.dataset import UNKNOWN, Dataset
 from bagwise.errors import DataError
 
-_RIGHT, _WRONG, _NEUTRAL = "#1a7f37", "#cf222e", "#24292f"
+# blue and vermilion of Okabe and Ito, which readers who do not see red and green apart tell from each other
+_RIGHT, _WRONG, _NEUTRAL = "#0072b2", "#d55e00", "#24292f"
 _FRAME, _NONE = "#d0d7de", "–"
 _CELL, _GAP = 1.0, 0.14  # a picture is one unit wide; the space to the next
 _HEAD, _FOOT, _SPACE = 0.42, 0.48, 0.22  # heights of the bag's title, of the label found, between bags
@@ -32,7 +33,10 @@ def plot_bags(
     title: str = "",
     figure: Any = None,
 ) -> Any:
-    """Draw bags as rows of pictures with the label found below each; green is right, red is wrong.
+    """Draw bags as rows of pictures with the label found below each.
+
+    Where the true label is known, right ones are blue; wrong ones are orange, framed, and followed by the
+    true label in brackets.
 
     Parameters
     ----------
@@ -64,7 +68,7 @@ def plot_bags(
     >>> plot_bags(data, data.instance_Y, n_bags=4).axes[0].get_title()
     ''
     """
-    from matplotlib.patches import FancyBboxPatch
+    from matplotlib.patches import FancyBboxPatch, Rectangle
 
     bags = _one_view(dataset)
     if fact not in bags.instance_info:
@@ -102,19 +106,22 @@ def plot_bags(
             x, y = left + _GAP + k * (_CELL + _GAP), top + _HEAD
             place = (x, x + _CELL, y + _CELL, y)
             axes.imshow(pictures[row], extent=place, interpolation="nearest", zorder=2, **shades)
-            text = _NONE if labels[row] < 0 else dataset.label_names[labels[row]]
+            text = _found(dataset, row, labels[row])
             if probabilities is not None and labels[row] >= 0:
                 text += f"\n{probabilities[row, labels[row]]:.0%}"
+            colour = _colour(dataset, row, labels[row])
+            if colour == _WRONG:
+                axes.add_patch(Rectangle((x, y), _CELL, _CELL, fc="none", ec=_WRONG, lw=1.8, zorder=3))
             axes.text(
                 x + _CELL / 2,
                 y + _CELL + _FOOT / 2,
                 text,
                 ha="center",
                 va="center",
-                fontsize=12 if probabilities is None else 7.5,
+                fontsize=(12 if len(text) < 4 else 9) if probabilities is None else 7.5,
                 fontweight="bold",
                 linespacing=0.95,
-                color=_colour(dataset, row, labels[row]),
+                color=colour,
             )
     axes.set(xlim=(-0.3, columns * width), ylim=(lines * height + 0.05, -0.9 if title else -0.15))
     return figure
@@ -240,6 +247,14 @@ def _heading(dataset: Dataset, i: int, room: int) -> str:
     """The bag's id and labels, as much as fits."""
     text = f"{dataset.bags.bag_ids[i]}: {', '.join(dataset.label_sets[i]) or 'no label'}"
     return text if len(text) <= room else text[: room - 1] + "…"
+
+
+def _found(dataset: Dataset, row: int, label: int) -> str:
+    """The label found and, where it is wrong, the true one in brackets."""
+    text = _NONE if label < 0 else dataset.label_names[label]
+    if _colour(dataset, row, label) != _WRONG:
+        return text
+    return f"{text} ({dataset.label_names[dataset.instance_Y[row]]})"  # type: ignore[index,call-overload]
 
 
 def _colour(dataset: Dataset, row: int, label: int) -> str:

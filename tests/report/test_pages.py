@@ -370,3 +370,38 @@ def test_curves_of_one_name_share_a_colour():
     assert ours.get_color() == published.get_color()
     assert ours.get_linestyle() == "-" and published.get_linestyle() == "--"
     assert axes.get_xscale() == "log" and axes.get_yscale() == "linear"
+
+
+# ---------------------------------------------------------------------- what the page for browsers adds
+
+
+def test_footnotes_stand_once_on_the_page(tmp_path):
+    second = make_table(seed=1)
+    object.__setattr__(second, "id", "paper:4")
+    page = write([make_table(), second], tmp_path)[-1].read_text()
+    shown = re.sub(r'title="[^"]*"', "", page)
+    assert shown.count(html.escape(NOTE)) == 1
+    numbers = re.findall(r'href="#note-(\d+)"', page)
+    assert len(numbers) > len(set(numbers)) and set(numbers) == set(re.findall(r'id="note-(\d+)"', page))
+
+
+def test_the_best_of_each_row_is_marked():
+    cells = []
+    for method, mean in (("A", 0.512), ("B", 0.4), ("C", 0.5121)):
+        cells.append(Cell("S", method, "auc", "higher", mean, published_mean=0.5, published_std=0.01))
+    cells.append(Cell("S", "D", "auc", "higher", 0.9, count=(1, 10), missing="1 of 10 fits"))
+    table = ResultTable("p:1", "T", "", "A", ("S",), tuple("ABCD"), ("auc",), tuple(cells))
+    page = render(table, "html")
+    best = re.findall(r'<td class="best">.*?([\d.]+)</span>', page)
+    assert best == ["0.51", "0.51"], "as shown, two are equal; what is unfinished does not count"
+    assert "★ the best of ours" in page
+
+
+def test_names_command_and_versions_are_explained(tmp_path):
+    table = make_table()
+    object.__setattr__(table, "glossary", (("MLR", "our ORedLogisticRegression: softmax <per> instance"),))
+    origin = ["3 fits.", "3 fits with numpy 9.9."]
+    page = write([table], tmp_path, command="bagwise reproduce paper:3", origin=origin)[-1].read_text()
+    assert "<code>bagwise reproduce paper:3</code>" in page and "numpy 9.9" in page
+    assert "<dt>MLR</dt><dd>our ORedLogisticRegression: softmax &lt;per&gt; instance</dd>" in page
+    assert "<dt>AUC ↑</dt>" in page and "<dt>std</dt>" in page and '<abbr title="our ORed' in page

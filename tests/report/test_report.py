@@ -145,10 +145,34 @@ def test_plot_bags_colours_right_and_wrong(digits, tmp_path):
     assert drawn(figure, tmp_path / "x.png").shape[2] == 4
     n = digits.bags.offsets[3]
     assert len(figure.axes[0].images) == n
-    texts = [text for text in figure.axes[0].texts if text.get_fontsize() == 12][1:]
+    texts = [text for text in figure.axes[0].texts if text.get_ha() == "center"]
     colours = [text.get_color() for text in texts]
     assert len(set(colours[2:])) == 1 and colours[0] == colours[1] != colours[2]
-    assert texts[1].get_text() == "–"
+    # the true label stands behind a wrong one, and a frame tells it apart without colours
+    truth = [digits.label_names[k] for k in digits.instance_Y[:2]]
+    assert [text.get_text() for text in texts[:2]] == [
+        f"{digits.label_names[found[0]]} ({truth[0]})",
+        f"– ({truth[1]})",
+    ]
+    frames = [patch for patch in figure.axes[0].patches if type(patch).__name__ == "Rectangle"]
+    assert len(frames) == 2
+
+
+def test_right_and_wrong_differ_for_the_colour_blind():
+    """By the matrices of Machado, Oliveira and Fernandes (2009) for no red, no green and no blue cones."""
+    from matplotlib.colors import to_rgb
+
+    from bagwise.report.plots import _RIGHT, _WRONG
+
+    blind = [
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+    ]
+    linear = [np.power(to_rgb(colour), 2.2) for colour in (_RIGHT, _WRONG)]
+    for matrix in blind:
+        right, wrong = (np.clip(np.asarray(matrix) @ c, 0, 1) ** (1 / 2.2) for c in linear)
+        assert np.linalg.norm(right - wrong) > 0.4
 
 
 def test_plot_bags_without_truth_is_neutral(digits, tmp_path):

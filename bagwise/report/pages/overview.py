@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bagwise.report.pages.cells import ResultFigure, ResultTable
@@ -42,24 +43,28 @@ def overview(results: Sequence[Result], folder: str, introduction: str = "") -> 
     return "\n\n".join(part.strip() for part in [*head, *parts] if part) + "\n", pictures
 
 
-def introduction(rows: Sequence[Mapping[str, Any]], targets: Sequence[str], short: bool) -> str:
+def introduction(rows: Sequence[Mapping[str, Any]], command: str) -> str:
     """How the Markdown page was made: command, effort, versions and machines."""
     effort, *versions = origin(rows)
-    made = f"Made by `{command_of(targets, short)}`: {effort} "
+    made = f"Made by `{command}`: {effort} "
     return "\n\n".join(
         [made + "[reproduce.md](reproduce.md) tells how to read and how to repeat it.", *versions]
     )
 
 
-def command_of(targets: Sequence[str], short: bool) -> str:
+def command_of(targets: Sequence[str], short: bool, **only: Iterable[str] | None) -> str:
     """What was typed.
 
     Examples
     --------
-    >>> command_of(["mimlfast:2"], True)
-    'bagwise reproduce mimlfast:2 --short'
+    >>> command_of(["mimlfast:2"], True, datasets=["Letter Frost"])
+    "bagwise reproduce mimlfast:2 --short --datasets 'Letter Frost'"
     """
-    return f"bagwise reproduce {' '.join(targets)}{' --short' if short else ''}"
+    words = ["bagwise", "reproduce", *targets, *(["--short"] if short else [])]
+    for option, names in only.items():
+        for name in names or ():
+            words += [f"--{option}", name]
+    return shlex.join(words)
 
 
 def origin(rows: Sequence[Mapping[str, Any]]) -> list[str]:
