@@ -21,11 +21,12 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any
 
+from bagwise.datasets.web import Refused, open_within
 from bagwise.errors import DownloadError
 from bagwise.utils.files import lock
 
 _CHUNK = 1 << 16
-_TIMEOUT = 30.0  # seconds without a byte
+_PATIENCE, _SLOWEST = 300.0, 20_000.0  # seconds in all, and bytes per second on top of them
 _ATTEMPTS = 4
 # Failures of this machine's disk, which no further attempt will mend.
 _LOCAL = {errno.EACCES, errno.EEXIST, errno.EISDIR, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS}
@@ -33,6 +34,10 @@ _LOCAL = {errno.EACCES, errno.EEXIST, errno.EISDIR, errno.ENOSPC, errno.ENOTDIR,
 
 class _Cut(Exception):
     """A transfer that ended early; what has come is kept."""
+
+
+class _Over(Exception):
+    """No further attempt will help: out of time, or sent to a place where we do not go."""
 
 
 def fetch(
@@ -44,6 +49,7 @@ def fetch(
     attempts: int = _ATTEMPTS,
     pause: float = 1.0,
     instead: str = "",
+    limit: float | None = None,
 ) -> Path:
     """Return ``path``, holding the file with this checksum; download it if it is not there yet.
 
@@ -63,6 +69,9 @@ def fetch(
         Seconds before the second attempt; doubled before each further one.
     instead : str, optional
         What the user can do without this download, for the error message.
+    limit : float, optional
+        Seconds that the whole call may take; by default five minutes and the time that the file needs at
+        20 kB per second.
 
     Raises
     ------
@@ -74,7 +83,8 @@ def fetch(
     import pooch  # brings requests along: too slow to import before it is needed
 
     path = Path(path)
-    downloader = _Resuming(size, path, attempts, pause)
+    limit = _PATIENCE + size / _SLOWEST if limit is None else limit
+    downloader = _Resuming(size, path, attempts, pause, limit)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _quiet(pooch.get_logger()):
@@ -88,6 +98,8 @@ def fetch(
     except ValueError:
         reason = "what came has another checksum than the published file, and was thrown away"
         raise _failed(url, reason, "the origin may have changed; report it", instead) from None
+    except _Over as error:
+        raise _failed(url, str(error), "run again later: it continues where it stopped", instead) from None
     except urllib.error.HTTPError as error:
         reason = f"the server answered {error.code} ({error.reason})"
         advice = "the file may have moved; report it" if error.code < 500 else "try again later"
@@ -122,23 +134,33 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
 class _Resuming:
     """A downloader for pooch that keeps a ``.part`` file between attempts and between calls."""
 
-    def __init__(self, size: int, path: Path, attempts: int, pause: float) -> None:
+    def __init__(self, size: int, path: Path, attempts: int, pause: float, limit: float) -> None:
         self.size, self.path, self.attempts, self.pause = size, path, attempts, pause
+        self.limit, self.deadline = limit, time.monotonic() + limit
         self.resumed = False
+
+    def _time_left(self) -> float:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise _Over(f"it took longer than {self.limit:g} seconds")
+        return left
 
     def __call__(self, url: str, output_file: Any, pooch: Any = None, *, check_only: bool = False) -> None:
         self.resumed = False
         with _part_file(self.path) as (part, handle), _progress(self.path.name, self.size) as advance:
             for attempt in range(self.attempts):
                 if attempt:
-                    time.sleep(self.pause * 2 ** (attempt - 1))
+                    time.sleep(min(self.pause * 2 ** (attempt - 1), self._time_left()))
                 try:
                     self._transfer(url, handle, advance)
                     break
+                except Refused as error:
+                    raise _Over(str(error)) from None
                 except urllib.error.HTTPError as error:
                     if (error.code < 500 and error.code not in (408, 429)) or attempt == self.attempts - 1:
                         raise
                 except (_Cut, OSError, HTTPException) as error:
+                    self._time_left()
                     if attempt == self.attempts - 1 or getattr(error, "errno", None) in _LOCAL:
                         raise
             handle.flush()
@@ -159,7 +181,7 @@ class _Resuming:
         )
         if have:
             request.add_header("Range", f"bytes={have}-")
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
+        with open_within(request, self._time_left()) as response:
             continues = response.status == 206 and _first_byte(response) == have
             if continues and have:
                 self.resumed = True
@@ -168,7 +190,9 @@ class _Resuming:
             if response.status == 206 and not continues:
                 raise _Cut("the server sent another part of the file than it was asked for")
             advance(have)
-            while chunk := response.read(_CHUNK):
+            # What one receive brings: a server that sends a byte now and then must not hold us for ever.
+            while chunk := response.read1(_CHUNK):
+                self._time_left()
                 handle.write(chunk)
                 have += len(chunk)
                 advance(have)

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -28,6 +29,15 @@ class Handler(BaseHTTPRequestHandler):
         action = server.plan.pop(0) if server.plan else "serve"
         if isinstance(action, int):
             return self.send_error(action)
+        if action == "slow headers":
+            for letter in b"HTTP/1.0 200 OK\r\n" + b"X-Filler: yes\r\n" * 1000:
+                self.wfile.write(bytes([letter]))
+                time.sleep(0.02)
+        if str(action).startswith("to "):
+            self.send_response(302)
+            self.send_header("Location", action.removeprefix("to "))
+            self.send_header("Content-Length", "0")
+            return self.end_headers()
         body, start = server.content, 0
         asked = self.headers.get("Range")
         if asked and action != "ignore range":
@@ -44,6 +54,10 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body[start : start + 100_000])
             self.wfile.flush()
             self.connection.shutdown(socket.SHUT_RDWR)
+        elif action == "drip":
+            for letter in body[start:]:
+                self.wfile.write(bytes([letter]))
+                time.sleep(0.02)
         else:
             self.wfile.write(body[start:])
 
@@ -56,6 +70,7 @@ def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    server.handle_error = lambda *_: None  # a client that hangs up is what some tests are about
     server.content, server.plan, server.requests = CONTENT, [], []
     server.url = f"http://127.0.0.1:{server.server_port}/set/data.bin"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -77,6 +92,27 @@ def get(server, target, **options):
 
 def files_beside(target):
     return sorted(path.name for path in target.parent.iterdir())
+
+
+@pytest.mark.parametrize("action", ["drip", "slow headers"])
+def test_a_server_that_never_ends_is_left(server, target, action):
+    server.plan = [action] * 9
+    start = time.monotonic()
+    with pytest.raises(DownloadError, match=r"longer than 0\.5 seconds"):
+        get(server, target, limit=0.5)
+    assert time.monotonic() - start < 5
+    server.plan = []
+    assert get(server, target).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("place", ["ftp://127.0.0.1/data.bin", "file:///etc/passwd", "gopher://x/"])
+def test_redirections_stay_on_the_web(server, target, place):
+    server.plan = [f"to {place}"] * 9
+    with pytest.raises(DownloadError, match=r"only http and https|302"):
+        get(server, target)
+    assert len(server.requests) == 1
+    server.plan = [f"to {server.url}"]
+    assert get(server, target).read_bytes() == CONTENT
 
 
 def test_fresh_download_then_cache(server, target):
