@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
 from bagwise.base import MIMLClassifier, Traits
-from bagwise.models.gp.learn import about_variances, learn, means_of
+from bagwise.models.gp.learn import learn, means_of, unsettled
 from bagwise.models.gp.logistic_kernels import logistic_normal_log_odds
 from bagwise.models.gp.predict import Predictor
 from bagwise.models.gp.select import choose
@@ -44,10 +44,10 @@ class MIMLGP(MIMLClassifier):
         What ``K_f`` may be; the first three are learned. "identity" is ``scale`` times the identity; a
         positive semi-definite matrix is kept as it is.
     scaling : str or sequence of str, default="auto"
-        What is done to instances first: "none" (as in [1]_ on text), "minmax" (divide by the range),
-        "standard" (divide by the standard deviation), "l2" (rows of length 1), "sqrt", "log" (log(1 + x)),
-        "sqrt-l2", "log-l2"; "auto" is "none" for text (nine values in ten are zero) and "minmax" for all
-        else. Several are compared as ``selection`` says. Features are scaled but not shifted.
+        What is done to instances first: "none", "minmax" (divide by the range), "standard" (divide by the
+        standard deviation), "l2" (rows of length 1), "sqrt", "log" (log(1 + x)), "sqrt-l2", "log-l2". "auto"
+        is "log" for text (nine values in ten are zero), else "minmax", beside "none" where the evidence
+        compares widths. Several are compared as ``selection`` says. Features are never shifted.
     constant : float, optional
         Added to the kernel, so that functions have a common offset. By default 0 for the collective
         assumption; for the standard one the mean of k(x, x) over training instances, since without an
@@ -68,8 +68,8 @@ class MIMLGP(MIMLClassifier):
         Whether predictive means use the kernel with all training bags or the features only. "auto" is
         exact where the training bags are at hand anyway: collective, factor "eigen" or linear.
     selection : "auto", "evidence" or "cv", default="auto"
-        How widths and transforms are compared. "auto" is "evidence" for the collective assumption and
-        "cv" for the standard one, where the evidence is not reliable.
+        How widths and transforms are compared, on at most 1000 instances a bag. "auto" is "evidence" for the
+        collective assumption and "cv" for the standard one, where the evidence is not reliable.
     cv : int, default=3
         Folds of "cv".
     sharpness : sequence of float, default=(1.0, 4.0)
@@ -80,16 +80,14 @@ class MIMLGP(MIMLClassifier):
     n_probes : int, default=4
         Random probes that correct the traces in large problems; 0 trusts the diagonal blocks.
     exact_limit : int, default=1500
-        Number of unknowns (labels times rank) up to which predictive variances are exact under the
-        Laplace approximation; beyond, they come from diagonal blocks: right within a few per cent on
-        average, for single bags up to half off.
+        Labels times rank up to which predictive variances are exact under the Laplace approximation; beyond
+        they come from diagonal blocks: a few per cent off on average, for single bags up to half.
     max_iter : int, default=100
         Limit on M steps.
     tol : float, default=1e-3
         Learning stops when an undamped M step changes ``K_f`` by less, relative to its norm.
     mode : "fast" or "paper", default="fast"
-        "paper" takes width 1 where none is given, eigenvectors with 99.5 % of the trace and the exact
-        cross-covariance, as printed.
+        "paper": width 1 if none is given, eigenvectors with 99.5 % of the trace, exact cross-covariance.
     random_state : int, RandomState or None, default=None
         For the landmarks of "nystroem" and the folds of "cv".
 
@@ -100,24 +98,15 @@ class MIMLGP(MIMLClassifier):
     label_correlation_ : ndarray of shape (n_labels, n_labels)
         The same, scaled to a unit diagonal; rows and columns are ``label_names_`` where labels have names.
     log_evidence_ : float
-        Laplace approximation of the log marginal likelihood; a lower bound of it where the
-        log-determinant comes from diagonal blocks (see ``exact_limit``).
-    width_, scaling_, constant_ : float, str, float
-        What was chosen.
+        Laplace approximation of the log marginal likelihood; a lower bound of it beyond ``exact_limit``.
+    width_, scaling_, constant_, rank_ : float, str, float, int
+        What was chosen; the number of features m.
     candidates_, candidate_scores_ : list of (scaling, width), ndarray
         What was compared and how it fared; only after a comparison.
-    rank_ : int
-        Number of features m.
-    weights_ : ndarray of shape (rank_, n_labels)
-        Most probable weights.
-    weight_covariance_ : ndarray of shape (n_labels, rank_, rank_) or (rank_, n_labels)
-        Posterior covariance of each label's weights, or its diagonal.
-    n_iter_ : int
-        M steps used.
-    objective_ : ndarray of shape (n_iter_,)
-        Relative change of ``K_f`` in each undamped M step.
-    converged_ : bool
-        Whether the last one was below ``tol``.
+    weights_, weight_covariance_ : ndarrays of shape (rank_, n_labels), (n_labels, rank_, rank_)
+        Most probable weights and, per label, their covariance, or its diagonal in shape (rank_, n_labels).
+    n_iter_, objective_, converged_ : int, ndarray of shape (n_iter_,), bool
+        M steps used, relative change of ``K_f`` in each of them, whether the last was below ``tol``.
 
     Notes
     -----
@@ -128,20 +117,16 @@ class MIMLGP(MIMLClassifier):
 
     *Differences from [1]_.*
 
-    - The M step of Eq. (32) is taken in weight space, where its divisor is m, not the number of
-      instances: the same fixed point (K H K = 0), hundreds of times fewer steps. It is extrapolated
-      (SQUAREM [2]_ on the symmetric root) and starts at a fitting scale instead of the identity. The stop
-      looks at the undamped step; the printed rule looks at a step damped by m / sum n_i.
-    - Newton systems are solved by Cholesky factors or preconditioned conjugate gradients, not by
-      minimising a squared residual, which squares the condition number. The mode is polished before d
-      is used, since ``K_* d`` amplifies what is left by up to 1e4.
-    - The variance of Eq. (24) with a low-rank factor can be negative. Here it is the variance of the
-      features' part plus what the features leave unexplained, never negative.
-    - Eq. (25) is integrated to about 1e-11 instead of sampled.
-    - Under the standard assumption the printed iteration (42) cycles: negative bags have ties at the
-      mode. Here the smooth maximum of Eq. (38) is kept and sharpened step by step, with a line search.
-      Eq. (45) is integrated over quasi-random draws of the latent values of a bag; what features leave
-      unexplained is taken as independent between its instances.
+    - The M step of Eq. (32) is taken in weight space, where its divisor is m, not the number of instances:
+      the same fixed point (K H K = 0), hundreds of times fewer steps. It is extrapolated (SQUAREM [2]_) and
+      starts at a fitting scale; the stop looks at the undamped step.
+    - Newton systems are solved by Cholesky factors or preconditioned conjugate gradients. The mode is
+      polished before d is used, since ``K_* d`` amplifies what is left by up to 1e4.
+    - The variance of Eq. (24) with a low-rank factor can be negative; here it is that of the features'
+      part plus what the features leave unexplained. Eq. (25) is integrated to about 1e-11, not sampled.
+    - Under the standard assumption the printed iteration (42) cycles: negative bags have ties at the mode.
+      Here the smooth maximum of Eq. (38) is kept and sharpened step by step. Eq. (45) is integrated over
+      draws of the latent values; what features leave unexplained is independent between instances.
     - The published gain of a learned ``K_f`` over the identity is mostly one of scale: compare with
       ``label_covariance="scalar"`` before reading correlations into it.
 
@@ -161,9 +146,8 @@ class MIMLGP(MIMLClassifier):
     'minmax'
     >>> model.predict_proba(data.bags).shape
     (120, 10)
-    >>> mean, deviation = model.instance_latent(data.bags)
-    >>> bool((deviation > 0).all())
-    True
+    >>> [part.shape for part in model.predict_latent(data.bags)]
+    [(120, 10), (120, 10)]
     """
 
     traits = Traits(instances="model", probabilities=True)
@@ -226,8 +210,7 @@ class MIMLGP(MIMLClassifier):
         check_covariance(self.label_covariance, Y.shape[1])
         random_state = check_random_state(self.random_state)
         for name in ("candidates_", "candidate_scores_"):
-            if hasattr(self, name):
-                delattr(self, name)
+            vars(self).pop(name, None)
         self.scaling_, self.width_, compared = choose(self, bags, Y, random_state)
         if compared:
             self.candidates_, self.candidate_scores_ = compared
@@ -236,13 +219,7 @@ class MIMLGP(MIMLClassifier):
         found = learn(self, X, bags.offsets, Y, self.width_, random_state)
         self._keep(found, X, bags.offsets)
         if not self.converged_:
-            warnings.warn(
-                f"the covariance of labels still changes by {self.objective_[-1]:.1e} a step after "
-                f"{self.n_iter_} M steps (tol={self.tol}); {about_variances(self)}. "
-                "Raise max_iter or tol, or use label_covariance='diagonal' or 'scalar'",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+            warnings.warn(unsettled(self), ConvergenceWarning, stacklevel=3)
 
     def _keep(self, found: Any, X: Any, offsets: np.ndarray) -> None:
         learned, features = found.learned, found.features

@@ -108,14 +108,17 @@ def means_of(model: Any, found: Found, X: Any, offsets: np.ndarray) -> tuple[np.
     return dual, np.zeros(dual.shape[1]), None if features.whole else Bags(X, offsets)
 
 
-def about_variances(model: Any) -> str:
-    """Say between which values the variances of labels lie."""
+def unsettled(model: Any) -> str:
+    """What to say of a covariance of labels that has not come to rest."""
     variances = np.diag(model.label_covariance_)
     names = getattr(model, "label_names_", range(len(variances)))
     low, high = int(variances.argmin()), int(variances.argmax())
     return (
+        f"the covariance of labels still changes by {model.objective_[-1]:.1e} a step after {model.n_iter_} "
+        f"M steps (tol={model.tol}); "
         f"its variances run from {variances[low]:.2g} (label {quoted(names[low])}) "
-        f"to {variances[high]:.2g} (label {quoted(names[high])})"
+        f"to {variances[high]:.2g} (label {quoted(names[high])}). Raise max_iter or tol, or use "
+        "label_covariance='diagonal' or 'scalar'"
     )
 
 

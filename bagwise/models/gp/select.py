@@ -9,9 +9,12 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
+from bagwise.bags import Bags
+from bagwise.models._shared.scaling import is_text
 from bagwise.models.gp.learn import quick_evidence
-from bagwise.models.gp.transforms import apply_transform, learn_transform, refuse_huge, resolved
+from bagwise.models.gp.transforms import apply_transform, is_huge, learn_transform, refuse_huge
 
+MOST_INSTANCES = 1000  # of one bag that take part in comparisons
 _STEPS = 2.0 ** np.arange(-2.0, 2.0, 0.5)  # eight widths around the median distance
 
 
@@ -19,20 +22,40 @@ def choose(
     model: Any, bags: Any, Y: np.ndarray, random_state: np.random.RandomState
 ) -> tuple[str, float, Any]:
     """Transform and width for these bags, with all that were compared and how they fared (or None)."""
-    given = [model.scaling] if isinstance(model.scaling, str) else list(model.scaling)
-    transforms = list(dict.fromkeys(resolved(name, bags.X) for name in given))
-    candidates = [(t, w) for t in transforms for w in _widths(model, bags, t)]
-    if len(candidates) == 1:
-        return *candidates[0], None
     how = model.selection
     if how == "auto":
         how = "evidence" if model.assumption == "collective" else "cv"
+    given = [model.scaling] if isinstance(model.scaling, str) else list(model.scaling)
+    several = how == "evidence" and model.kernel == "gaussian" and model.mode == "fast"
+    several = several and isinstance(model.width, str)
+    transforms = [t for name in given for t in (_by_kind(bags.X, several) if name == "auto" else [name])]
+    candidates = [(t, w) for t in dict.fromkeys(transforms) for w in _widths(model, bags, t)]
+    if len(candidates) == 1:
+        return *candidates[0], None
+    bags = thinned(bags)
     if how == "evidence":
         scores = by_evidence(model, bags, Y, candidates)
     else:
         seed = int(random_state.randint(2**31 - 1))
         scores = by_cross_validation(model, bags, Y, candidates, seed)
     return *candidates[int(np.argmax(scores))], (candidates, scores)
+
+
+def thinned(bags: Any) -> Any:
+    """Bags with at most `MOST_INSTANCES` instances each, evenly spaced: enough for a comparison."""
+    if bags.sizes.max() <= MOST_INSTANCES:
+        return bags
+    kept = [np.unique(np.linspace(0, n - 1, min(n, MOST_INSTANCES)).astype(np.int64)) for n in bags.sizes]
+    offsets = np.cumsum([0, *(len(rows) for rows in kept)])
+    rows = np.concatenate(kept) + np.repeat(bags.offsets[:-1], np.diff(offsets))
+    return Bags(bags.X[rows], offsets)
+
+
+def _by_kind(X: Any, several: bool) -> list[str]:
+    """What "auto" stands for; features in one unit may be better off as they are, which the evidence sees."""
+    if is_text(X):
+        return ["log"]
+    return ["minmax", "none"] if several and not is_huge(X) else ["minmax"]
 
 
 def _widths(model: Any, bags: Any, transform: str) -> list[float]:
@@ -60,12 +83,12 @@ def width_grid(bags: Any, transform: str) -> np.ndarray:
 
 def by_evidence(model: Any, bags: Any, Y: np.ndarray, candidates: list[tuple[str, float]]) -> np.ndarray:
     """Laplace evidence of each candidate, with log-determinants from blocks so that all are comparable."""
-    values, K, last = [], None, None
+    values, K, X, last = [], None, None, None
     for transform, width in candidates:
         if transform != last:
             K = None  # another scale: the covariance of the last candidate is no good start
-        X = apply_transform(bags.X, transform, learn_transform(bags.X, transform))
-        refuse_huge(X, bags)
+            X = apply_transform(bags.X, transform, learn_transform(bags.X, transform))
+            refuse_huge(X, bags)
         value, K = quick_evidence(model, X, bags.offsets, Y, width, K)
         values.append(value)
         last = transform

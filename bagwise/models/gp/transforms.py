@@ -13,17 +13,10 @@ from scipy import sparse
 
 from bagwise.bags import Bags
 from bagwise.errors import DataError, quoted
-from bagwise.models._shared.scaling import Scaling, apply_scaling, is_text, learn_scaling
+from bagwise.models._shared.scaling import Scaling, apply_scaling, learn_scaling
 
 TRANSFORMS = ("none", "minmax", "standard", "l2", "sqrt", "log", "sqrt-l2", "log-l2")
 _HUGE = 1e100  # squared distances of larger values leave the range of numbers
-
-
-def resolved(scaling: str, X: Any) -> str:
-    """What "auto" stands for: "none" for text (mostly zeros), "minmax" for all else."""
-    if scaling != "auto":
-        return scaling
-    return "none" if is_text(X) else "minmax"
 
 
 def learn_transform(X: Any, transform: str) -> Scaling:
@@ -43,16 +36,22 @@ def apply_transform(X: Any, transform: str, scaling: Scaling) -> Any:
     return apply_scaling(X, scaling)
 
 
+def is_huge(X: Any) -> bool:
+    """Whether a value is too large to be squared."""
+    values = X.data if sparse.issparse(X) else X
+    return values.size > 0 and max(float(values.max()), -float(values.min())) > _HUGE
+
+
 def refuse_huge(X: Any, bags: Bags) -> None:
     """Raise an error that names the bag and the feature if a transformed value is too large to be squared."""
-    values = X.data if sparse.issparse(X) else X
-    if values.size == 0 or max(float(values.max()), -float(values.min())) <= _HUGE:
+    if not is_huge(X):
         return
+    values = np.abs(X.data if sparse.issparse(X) else X)
     if sparse.issparse(X):
-        at = int(np.abs(values).argmax())
+        at = int(values.argmax())
         row, column = int(np.searchsorted(X.indptr, at, side="right")) - 1, int(X.indices[at])
     else:
-        row, column = (int(i) for i in np.unravel_index(np.abs(values).argmax(), values.shape))
+        row, column = (int(i) for i in np.unravel_index(values.argmax(), values.shape))
     bag = quoted(bags.bag_ids[bags.index[row]])
     raise DataError(
         f"feature {column} of bag {bag} has the value {bags.X[row, column]:.3g}, beyond what squared "

@@ -17,11 +17,10 @@ from bagwise.kernels.segment import segment_argmax, segment_max
 from bagwise.models._shared.each_label import constant_score, each_label
 from bagwise.models._shared.scaling import apply_scaling, learn_scaling
 from bagwise.models.mm_mil.checks import warn_of_contradictions
-from bagwise.models.mm_mil.features import gaussian_kernel, median_distance, whitening
+from bagwise.models.mm_mil.features import gaussian_kernel, landmark_features
 from bagwise.models.mm_mil.kernels import instance_posteriors
 from bagwise.models.mm_mil.select import select_n_clusters
 from bagwise.models.mm_mil.solvers import learn_label
-from bagwise.parallel import small_products
 
 __all__ = ["MMMIL", "select_n_clusters"]
 
@@ -185,15 +184,7 @@ class MMMIL(MIMLClassifier):
         X = apply_scaling(bags.X, scaling)
         shared = {"scaling": scaling, "seed": int(rng.randint(2**31 - 1)), "Phi": X}
         if self.kernel == "rbf":
-            sigma2 = self.width_scale * median_distance(X, rng)
-            chosen = np.arange(X.shape[0])
-            if self.n_landmarks < X.shape[0]:
-                chosen = np.sort(rng.choice(X.shape[0], self.n_landmarks, replace=False))
-            landmarks = X[chosen]
-            with small_products(X.shape[0] * len(chosen) * X.shape[1]):
-                R = whitening(gaussian_kernel(landmarks, landmarks, sigma2))
-                Phi = gaussian_kernel(X, landmarks, sigma2) @ R
-            shared |= {"landmarks": landmarks, "sigma2": sigma2, "whitening": R, "Phi": Phi}
+            shared |= landmark_features(X, self.n_landmarks, self.width_scale, rng)
         return shared
 
     def _learn(self, bags, Y, shared):
@@ -223,16 +214,13 @@ class MMMIL(MIMLClassifier):
         self.n_iter_ = max(max(len(history) - 2 for history in self.objective_), 0)
         restless = sum(s is not None and not s.at_rest for s in found)
         if restless:
-            warnings.warn(
-                f"{restless} of {len(found)} labels stopped at max_iter={self.max_iter}; raise it or tol",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+            told = f"{restless} of {len(found)} labels stopped at max_iter={self.max_iter}; raise it or tol"
+            warnings.warn(told, ConvergenceWarning, stacklevel=4)
 
     def _settings(self, seed):
         names = ("n_clusters", "solver", "n_init", "max_iter", "tol")
-        penalties = {"lam": float(self.gate_penalty), "beta": float(self.expert_penalty)}
-        return {name: getattr(self, name) for name in names} | penalties | {"seed": seed}
+        rest = {"lam": float(self.gate_penalty), "beta": float(self.expert_penalty), "seed": seed}
+        return {name: getattr(self, name) for name in names} | rest
 
     # ------------------------------------------------------------------ predicting
 
@@ -243,15 +231,12 @@ class MMMIL(MIMLClassifier):
         n_labels, _, M, _ = coef.shape
         X = bags.X
         if self.kernel == "rbf":
-            X = self._similarities(X)
+            X = gaussian_kernel(apply_scaling(X, self._scaling), self.landmarks_, self.sigma2_)
         F = np.asarray(X @ coef.reshape(n_labels * 2 * M, -1).T, dtype=np.float64) + intercept.ravel()
         r = np.empty(len(F) * n_labels)
         plus = np.empty((len(F) * n_labels, M))
         instance_posteriors(F.reshape(-1, 2 * M), r, plus)
         return r.reshape(len(F), n_labels), plus.reshape(len(F), n_labels, M)
-
-    def _similarities(self, X):
-        return gaussian_kernel(apply_scaling(X, self._scaling), self.landmarks_, self.sigma2_)
 
     def _instance_scores(self, bags):
         return self._posteriors(bags)[0]

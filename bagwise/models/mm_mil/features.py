@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
 
+from bagwise.parallel import small_products
+
 _PAIRS = 2000  # pairs of instances from which the median distance is taken
 
 
@@ -19,6 +21,21 @@ def median_distance(X: Any, rng: np.random.RandomState) -> float:
     squares = squares[first != second]
     median = float(np.median(squares)) if squares.size else 0.0
     return median if median > 0 else 1.0
+
+
+def landmark_features(
+    X: Any, n_landmarks: int, width_scale: float, rng: np.random.RandomState
+) -> dict[str, Any]:
+    """Coordinates ``Phi`` in the span of the kernel's landmarks, and what gives others the same."""
+    sigma2 = width_scale * median_distance(X, rng)
+    chosen = np.arange(X.shape[0])
+    if n_landmarks < X.shape[0]:
+        chosen = np.sort(rng.choice(X.shape[0], n_landmarks, replace=False))
+    landmarks = X[chosen]
+    with small_products(X.shape[0] * len(chosen) * X.shape[1]):
+        R = whitening(gaussian_kernel(landmarks, landmarks, sigma2))
+        Phi = gaussian_kernel(X, landmarks, sigma2) @ R
+    return {"landmarks": landmarks, "sigma2": sigma2, "whitening": R, "Phi": Phi}
 
 
 def gaussian_kernel(X: Any, rows: Any, sigma2: float) -> np.ndarray:

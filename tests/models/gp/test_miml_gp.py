@@ -15,6 +15,7 @@ from sklearn.gaussian_process.kernels import RBF
 from threadpoolctl import threadpool_limits
 
 from bagwise import Bags, load_dataset
+from bagwise.errors import DataError
 from bagwise.models.gp import maxima
 from bagwise.models.gp.covariances import InstanceKernel, bag_means
 from bagwise.models.gp.em import constrained, extrapolated, learn_label_covariance, symmetric_root
@@ -31,6 +32,7 @@ from bagwise.models.gp.posterior import (
     find_mode,
     solve_many,
 )
+from bagwise.models.gp.select import thinned
 from bagwise.models.gp.transforms import TRANSFORMS, apply_transform, learn_transform
 
 
@@ -335,6 +337,53 @@ def test_memory_stays_below_the_gram_matrix_of_instances():
         assert peak < 6000 * 6000 * 8 / 10
 
 
+@pytest.mark.parametrize("kernel", ["gaussian", "linear", "callable"])
+@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("assumption", ["collective", "standard"])
+def test_large_bags_go_in_blocks(kernel, storage, assumption, monkeypatch):
+    # blocks of a few rows give what whole matrices give, within what is drawn at random for large bags
+    bags, Y = problem(n=20, seed=9, sizes=[25, 1, 40, *[3] * 17])
+    bags = bags.with_X(storage(bags.X))
+    function = (
+        (lambda A, B: np.exp(-np.abs(A[:, None] - B[None]).sum(axis=2))) if kernel == "callable" else kernel
+    )
+    settings = {"assumption": assumption, "label_covariance": "identity", "width": 2.0}
+    whole = MIMLGP(function, **settings).fit(bags, Y)
+    expected = whole.predict_proba(bags), *whole.predict_latent(bags), *whole.instance_latent(bags)
+    monkeypatch.setattr("bagwise.models.gp.covariances.BLOCK", 7)
+    monkeypatch.setattr("bagwise.models.gp.predict.CELLS", 50)
+    for module in ("predict", "maxima"):
+        monkeypatch.setattr(f"bagwise.models.gp.{module}.LARGEST", 8)
+    blocks = MIMLGP(function, **settings).fit(bags, Y)
+    found = blocks.predict_proba(bags), *blocks.predict_latent(bags), *blocks.instance_latent(bags)
+    assert_allclose(found[0], expected[0], atol=1e-8 if assumption == "collective" else 6e-3)
+    for a, b in zip(found[1:], expected[1:]):
+        assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+
+
+def test_a_bag_of_many_instances_in_bounded_memory(monkeypatch):
+    rng = np.random.default_rng(9)
+    sizes = [2500, *[5] * 20]
+    bags = Bags(rng.normal(size=(sum(sizes), 3)), np.cumsum([0, *sizes]))
+    Y = rng.integers(0, 2, (21, 2))
+    Y[:2] = [[0, 1], [1, 0]]
+    monkeypatch.setattr("bagwise.models.gp.features.CELLS_LIMIT", 2600 * 20)
+    monkeypatch.setattr("bagwise.models.gp.predict.CELLS", 30_000)
+    monkeypatch.setattr("bagwise.models.gp.covariances.BLOCK", 300)
+    for assumption in ("collective", "standard"):
+        for X in (bags.X, sparse.csr_array(bags.X)):
+            given = bags.with_X(X)
+            settings = {"assumption": assumption, "label_covariance": "identity", "n_draws": 256}
+            MIMLGP(width=2.0, **settings).fit(given[1:], Y[1:]).predict(given[1:])  # compile
+            tracemalloc.start()
+            model = MIMLGP(width=2.0, **settings).fit(given, Y)
+            assert np.isfinite(model.decision_function(given)).all()
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            assert peak < 2500 * 2500 * 8 / 5, (assumption, type(X))  # a kernel matrix of the bag has 50 MB
+            assert model.rank_ <= 21
+
+
 # ---------------------------------------------------------------------- the posterior against dense algebra
 
 
@@ -627,15 +676,62 @@ def test_warning_names_labels_and_a_way_out():
 # ---------------------------------------------------------------------- choosing
 
 
+def test_features_are_scaled_unless_told_otherwise():
+    bags, Y = problem(n=60, seed=17)
+    units = bags.with_X(bags.X * np.array([1e4, 1.0, 1e-3]))  # the first feature alone would decide
+    model = MIMLGP().fit(units, Y)
+    assert model.scaling_ == "minmax"
+    assert {transform for transform, _ in model.candidates_} == {"minmax", "none"}
+    alike = MIMLGP(scaling="minmax").fit(bags, Y).decision_function(bags)
+    assert_allclose(model.decision_function(units), alike, rtol=1e-6, atol=1e-8)
+    assert MIMLGP(width=1.0).fit(units, Y).scaling_ == "minmax"
+    assert MIMLGP(assumption="standard", width=1.0, max_iter=2, tol=1.0).fit(units, Y).scaling_ == "minmax"
+    assert MIMLGP(scaling="none").fit(units, Y).scaling_ == "none"
+    words = (np.random.default_rng(0).random((bags.n_instances, 40)) < 0.05) * 3.0
+    for X in (words, sparse.csr_array(words)):
+        assert MIMLGP(width=1.0).fit(bags.with_X(X), Y).scaling_ == "log"
+
+
+@pytest.mark.parametrize("assumption", ["collective", "standard"])
+def test_features_of_any_size(assumption):
+    bags, Y = problem(n=30, seed=18)
+    huge = bags.with_X(bags.X * 1e300)
+    settings = {"assumption": assumption, "label_covariance": "identity"}
+    model = MIMLGP(width=1.0, **settings).fit(huge, Y)
+    plain = MIMLGP(width=1.0, **settings).fit(bags, Y)
+    assert_allclose(model.decision_function(huge), plain.decision_function(bags), rtol=1e-6, atol=1e-8)
+    MIMLGP(**settings, width="auto" if assumption == "collective" else 1.0).fit(huge, Y)
+    spoiled = bags.X.copy()
+    spoiled[bags.offsets[7], 2] = -1e300
+    for X in (spoiled, sparse.csr_array(spoiled)):
+        with pytest.raises(DataError, match=r"feature 2 of bag 7 has the value -1e\+300.*divide"):
+            plain.predict(bags.with_X(X))
+        with pytest.raises(DataError, match="feature 2 of bag 7"):
+            MIMLGP(scaling="none", width=1.0, **settings).fit(bags.with_X(X), Y)
+
+
 def test_width_by_evidence_and_transforms():
     bags, Y = problem(n=60, seed=17)
-    model = MIMLGP().fit(bags, Y)
+    model = MIMLGP(scaling="minmax").fit(bags, Y)
     assert len(model.candidates_) == 8
     assert model.width_ == model.candidates_[int(np.argmax(model.candidate_scores_))][1]
     several = MIMLGP(width=(0.5, 2.0), scaling=("none", "standard")).fit(bags, Y)
     assert len(several.candidates_) == 4 and several.scaling_ in ("none", "standard")
     again = several.set_params(width=2.0, scaling="none").fit(bags, Y)
     assert not hasattr(again, "candidates_")
+
+
+def test_comparisons_look_at_a_part_of_large_bags(monkeypatch):
+    bags, Y = problem(n=20, seed=18, sizes=[50, 3, 1, *[4] * 17])
+    monkeypatch.setattr("bagwise.models.gp.select.MOST_INSTANCES", 6)
+    part = thinned(bags)
+    assert part.sizes.tolist() == [6, 3, 1, *[4] * 17]
+    assert_allclose(part.X[[0, 5]], bags.X[[0, 49]])
+    assert_allclose(part.X[6:], bags.X[50:])
+    model = MIMLGP(label_covariance="scalar", max_iter=5, tol=0.5).fit(bags, Y)
+    seen = MIMLGP(label_covariance="scalar", max_iter=5, tol=0.5).fit(part, Y)
+    assert model.landmarks_.n_instances == bags.n_instances  # the model itself looks at all
+    assert len(model.candidates_) == len(seen.candidates_) == 16
 
 
 def test_width_by_cross_validation():
