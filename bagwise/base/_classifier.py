@@ -94,7 +94,7 @@ class MIMLClassifier(ClassifierMixin, BagInput):
 
     @classmethod
     def _expected_failed_checks(cls) -> dict[str, str]:
-        """Checks of scikit-learn that cannot hold, each with the reason."""
+        """Checks of scikit-learn or of bagwise that cannot hold, each by name with the reason."""
         return {}
 
     # ------------------------------------------------------------------ what users call

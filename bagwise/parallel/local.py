@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 
-__all__ = ["cores", "in_threads", "run", "stream", "threads"]
+__all__ = ["cores", "forced_threads", "in_threads", "run", "stream", "threads"]
+
+_forced = [0]  # runs of `in_threads` inside `forced_threads`
 
 
 def run(function: Callable[..., Any], tasks: Iterable[tuple], n_jobs: int | None = None) -> list[Any]:
@@ -69,6 +72,23 @@ def cores() -> int:
     return min(threads(-1), int(allowed)) if allowed.isdigit() and int(allowed) > 0 else threads(-1)
 
 
+@contextmanager
+def forced_threads(n: int) -> Iterator[None]:
+    """Inside the block `in_threads` makes ``n`` runs however little there is to do: for checks.
+
+    Examples
+    --------
+    >>> with forced_threads(2):
+    ...     in_threads(lambda first, last: (first, last), 4, smallest=1000)
+    [(0, 2), (2, 4)]
+    """
+    before, _forced[0] = _forced[0], n
+    try:
+        yield
+    finally:
+        _forced[0] = before
+
+
 def in_threads(
     function: Callable[[int, int], Any],
     n: int,
@@ -105,6 +125,7 @@ def in_threads(
     total = float(n if work is None else work[-1] - work[0])
     most = min(n, int(total // max(smallest, 1)))
     n_runs = min(threads(n_jobs), most) if most > 1 else 1  # asking for the cores takes time of its own
+    n_runs = max(1, min(_forced[0], n)) if _forced[0] else n_runs
     if n_runs == 1:
         return [function(0, n)]
     shares = np.arange(1, n_runs) / n_runs

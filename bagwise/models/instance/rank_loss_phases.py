@@ -92,7 +92,7 @@ def lbfgs_phase(problem: RankLossProblem, W: np.ndarray, A: np.ndarray, n_steps:
         value, gradient = problem.frozen(w.reshape(problem.shape), A, smoothing)
         return value, gradient.ravel()
 
-    options = {"maxiter": n_steps, "maxfun": 2 * n_steps, "ftol": 1e-9, "gtol": 1e-8}
+    options = {"maxiter": n_steps, "maxfun": 2 * n_steps, "ftol": 1e-13, "gtol": 1e-8}
     return minimize(value_and_slope, W.ravel(), jac=True, method="L-BFGS-B", options=options).x.reshape(
         W.shape
     )

@@ -171,6 +171,11 @@ class ORedClassifier(MIMLClassifier):
     def _test_params(cls) -> dict[str, Any]:
         return {"estimator": ExtraTreesClassifier(30, bootstrap=True, random_state=0), "n_folds": 3}
 
+    @classmethod
+    def _expected_failed_checks(cls) -> dict[str, str]:
+        reason = "a split of a tree is all or nothing: the last bits of the first round may move it"
+        return {"check_bags_sparse": reason, "check_bags_float32": reason}
+
     # ------------------------------------------------------------------ learning
 
     def _fit(self, bags: Any, Y: np.ndarray, *rest: Any) -> None:

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import Traits
-from bagwise.base.parameters import JOBS, Seed, Whole
+from bagwise.base.parameters import JOBS, Choice, Seed, Whole
 from bagwise.models._shared.each_label import each_label
 from bagwise.models._shared.svm import MACHINE, gram, precomputed_machine, resolve_gamma, weights_of
 from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, blocks
@@ -23,8 +23,9 @@ class CodebookSVM(ScaledClassifier):
 
     Parameters
     ----------
-    n_words : int, default=100
-        Number of clusters; at most the number of training instances. Try 10 to 500.
+    n_words : int or "auto", default="auto"
+        Number of clusters; at most the number of training instances. "auto" is a tenth of that number, but
+        at least 10 and at most 100: with more words than that, bags have few in common. Try 10 to 500.
     kernel : {"rbf", "linear"}, default="rbf"
         Kernel between the shares of clusters.
     gamma : float or "scale", default="scale"
@@ -92,7 +93,7 @@ class CodebookSVM(ScaledClassifier):
     traits = Traits(instances="singleton")
 
     _parameters = {
-        "n_words": Whole(1),
+        "n_words": (Choice("auto"), Whole(1)),
         **MACHINE,
         "scaling": SCALING,
         "n_init": Whole(1),
@@ -103,7 +104,7 @@ class CodebookSVM(ScaledClassifier):
 
     def __init__(
         self,
-        n_words=100,
+        n_words="auto",
         *,
         kernel="rbf",
         gamma="scale",
@@ -129,8 +130,9 @@ class CodebookSVM(ScaledClassifier):
         return {"n_words": 15, "random_state": 0}
 
     def _learn(self, X, offsets, Y):
+        n_words = min(max(X.shape[0] // 10, 10), 100) if self.n_words == "auto" else self.n_words
         k_means = KMeans(
-            min(self.n_words, X.shape[0]),
+            min(n_words, X.shape[0]),
             n_init=self.n_init,
             max_iter=self.max_iter,
             random_state=check_random_state(self.random_state),
