@@ -25,8 +25,7 @@ from bagwise.datasets.digits import make_digits
 from bagwise.datasets.msra_like import make_msra_like
 from bagwise.metrics import ranking_loss
 from bagwise.models import MIMLFast
-from bagwise.models.mimlfast.estimator import make_forward
-from bagwise.models.mimlfast.forward import N_SLICES
+from bagwise.models.mimlfast.forward import N_SLICES, make_forward
 from bagwise.models.mimlfast.memory import LabelRows
 from bagwise.models.mimlfast.plan import make_plan
 from bagwise.models.mimlfast.scale import learn_scale

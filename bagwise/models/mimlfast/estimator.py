@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import MIMLClassifier, Traits, best_rows
-from bagwise.base.parameters import JOBS, Choice, Flag, Number, Rules, Seed, Whole, check_parameters
-from bagwise.errors import DataError
+from bagwise.base.parameters import check_parameters
 from bagwise.models._shared.margins import margins
 from bagwise.models._shared.offset import best_offset
-from bagwise.models.mimlfast.forward import N_SLICES, Forward
-from bagwise.models.mimlfast.plan import RULES, SMALL, SOLVERS, make_plan
+from bagwise.models.mimlfast.forward import N_SLICES, make_forward
+from bagwise.models.mimlfast.plan import PARAMETERS, RULES, make_plan
 from bagwise.models.mimlfast.predict import bag_scores, instance_scores, sub_concepts
-from bagwise.models.mimlfast.scale import Scale, learn_scale, matching_form
+from bagwise.models.mimlfast.scale import Scale, learn_scale
 from bagwise.models.mimlfast.sgd import answer
-from bagwise.models.mimlfast.stream import learn_piece
+from bagwise.models.mimlfast.stream import check_piece, learn_piece, piece_plan
 from bagwise.models.mimlfast.train import initial_state, learn
 from bagwise.parallel import Workers
 
@@ -32,8 +32,10 @@ class MIMLFast(MIMLClassifier):
     ----------
     n_components : int, default=100
         Dimension m of the shared space.
-    n_sub_concepts : int, default=5
-        Sub-concepts K per label; a label need not use them all.
+    n_sub_concepts : int or "auto", default="auto"
+        Sub-concepts K per label; a label need not use them all. "auto" is 5 above 3,000 bags (and for
+        ``partial_fit``); below, 5 where that lowers the ranking loss on held-out bags by a twentieth, and
+        else 1. Where no bags are held out it is 1 up to 500 bags.
     max_norm : float, default=10.0
         Cap C on the norm of each label vector and of each column of the shared space.
     solver : {"auto", "minibatch", "asgd", "sgd"}, default="auto"
@@ -80,11 +82,13 @@ class MIMLFast(MIMLClassifier):
         The map into the shared space, for features as given.
     shared_intercept_ : ndarray of shape (n_components,)
         Its constant part.
-    label_weights_ : ndarray of shape (n_labels + 1, n_sub_concepts, n_components)
+    n_sub_concepts_ : int
+        The K that was taken.
+    label_weights_ : ndarray of shape (n_labels + 1, n_sub_concepts_, n_components)
         Sub-concepts of every label; the dummy label comes last.
     offset_ : float
         What a label's score must exceed the dummy's by.
-    sub_concept_counts_ : ndarray of shape (n_labels, n_sub_concepts)
+    sub_concept_counts_ : ndarray of shape (n_labels, n_sub_concepts_)
         How often each sub-concept was the best of its label on training bags with that label, in the last
         pass.
     sub_concepts_in_use_ : ndarray of shape (n_labels,)
@@ -135,30 +139,12 @@ class MIMLFast(MIMLClassifier):
     """
 
     traits = Traits(instances="model", label_equivariant=False)
-    _parameters: ClassVar[Rules] = {
-        "n_components": Whole(1),
-        "n_sub_concepts": Whole(1),
-        "max_norm": Number(above=0),
-        "solver": Choice(*SOLVERS),
-        "step_size": Number(above=0),
-        "step_decay": Number(0),
-        "learning_rate": Number(above=0),
-        "batch_size": (Choice("auto"), Whole(1)),
-        "max_iter": (Choice("auto"), Whole(1)),
-        "n_iter_no_change": (Choice("auto"), Whole(1)),
-        "validation": (Choice("auto"), Number(0, below=1), Whole(2)),
-        "refit": (Choice("auto"), Flag()),
-        "threshold_rule": Choice(*RULES),
-        "scaling": Choice("auto", "none"),
-        "feature_norm": (Choice("auto"), Number(above=0)),
-        "n_jobs": JOBS,
-        "random_state": Seed(),
-    }
+    _parameters = PARAMETERS
 
     def __init__(
         self,
         n_components=100,
-        n_sub_concepts=5,
+        n_sub_concepts="auto",
         *,
         max_norm=10.0,
         solver="auto",
@@ -198,15 +184,13 @@ class MIMLFast(MIMLClassifier):
     def _test_params(cls):
         return {"n_components": 10, "n_sub_concepts": 2, "max_iter": 20, "random_state": 0}
 
-    # ------------------------------------------------------------------ learning
-
     def _fit(self, bags, Y):
         plan = make_plan(self, len(bags), bags.X)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
         scale = learn_scale(bags.X, self.scaling, plan.norm)
         with Workers(self.n_jobs, N_SLICES) as workers:
-            forward = make_forward(bags, Y.shape[1], scale, plan, workers)
-            learned = learn(forward, Y, plan, rng)
+            shaped = partial(make_forward, bags, Y.shape[1], scale, plan, workers)
+            learned = learn(shaped, Y, plan, rng)
         self.solver_ = plan.solver
         self._scale: list[Any] = list(scale)
         self._publish(learned)
@@ -220,7 +204,7 @@ class MIMLFast(MIMLClassifier):
         space = A[:-1] * scale.factor.astype(np.float64)[:, None]
         self.shared_space_ = np.ascontiguousarray(space.T)
         self.shared_intercept_ = scale.constant * A[-1] - scale.mean.astype(np.float64) @ space
-        self.label_weights_ = W
+        self.label_weights_, self.n_sub_concepts_ = W, W.shape[1]
         self.sub_concept_counts_ = learned.used[:-1]
         total = self.sub_concept_counts_.sum(axis=1, keepdims=True)
         often = self.sub_concept_counts_ >= np.maximum(_IN_USE * total, 1)
@@ -250,40 +234,18 @@ class MIMLFast(MIMLClassifier):
         """
         check_parameters(self, self._parameters)
         first = not hasattr(self, "label_weights_")
-        bags, Y = self._check_piece(X, y, classes, first)
-        plan = make_plan(self, SMALL + 1)  # pieces may be small, but there will be many
-        if self.batch_size == "auto":
-            plan = plan._replace(batch_bags=int(np.clip(len(bags) // 8, 16, 512)))
+        bags, Y = check_piece(self, X, y, classes, first=first)
+        plan = piece_plan(self, len(bags), first=first)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         rng = np.random.default_rng([seed, 0 if first else self._state["t"]])
         if first:
             self.solver_, self._scale = plan.solver, list(learn_scale(bags.X, self.scaling, plan.norm))
-        else:  # training goes on from the shape and the solver it began with
-            _, K, m = self._state["W"].shape
-            plan = plan._replace(solver=self.solver_, n_sub_concepts=K, n_components=m)
         with Workers(self.n_jobs, N_SLICES) as workers:
             forward = make_forward(bags, Y.shape[1], Scale(*self._scale), plan, workers)
             state = initial_state(rng, forward) if first else self._state
             window = None if first else self._window
             self._publish(learn_piece(forward, Y, plan, state, window, rng))
         return self
-
-    def _check_piece(self, X, y, classes, first):
-        if not first:
-            bags = self._as_bags(X, reset=False)
-            Y = self._known_labels(y, bags)
-        elif classes is not None and np.ndim(y) == 1:
-            bags = self._as_bags(X, reset=True)
-            self._target_dtype = "int64"
-            self._encode_classes(np.asarray(classes))
-            Y = self._known_labels(y, bags)
-        else:
-            return self._check_training(X, y)
-        if len(Y) != len(bags):
-            raise DataError(f"inconsistent numbers of samples: {len(bags)} bags, {len(Y)} rows of labels")
-        return bags, np.ascontiguousarray(Y)
-
-    # ------------------------------------------------------------------ prediction
 
     def _scores(self, bags):
         return bag_scores(self, bags)
@@ -337,15 +299,9 @@ class MIMLFast(MIMLClassifier):
         Returns
         -------
         sub_concept : ndarray of shape (n_bags, n_labels)
-            Number of the sub-concept, 0 to ``n_sub_concepts - 1``.
+            Number of the sub-concept, 0 to ``n_sub_concepts_ - 1``.
         instance : ndarray of shape (n_bags, n_labels)
             Row number of ``bags.X``: the key instance.
         """
         check_is_fitted(self)
         return sub_concepts(self, self._as_bags(X, reset=False))
-
-
-def make_forward(bags, n_labels, scale, plan, workers):
-    """Scores of these bags for models of the planned shape."""
-    shape = plan.n_sub_concepts, n_labels + 1, plan.n_components
-    return Forward(matching_form(bags.X, scale), bags.offsets, scale, shape, workers, plan.batch_bags)

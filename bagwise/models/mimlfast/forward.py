@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from bagwise.bags import Bags
 from bagwise.kernels.numeric import frozen
 from bagwise.models.mimlfast.batch_kernels import best_scores, gather_dense, gather_sparse
 from bagwise.models.mimlfast.memory import SliceMemory
-from bagwise.models.mimlfast.scale import Scale
+from bagwise.models.mimlfast.plan import Plan
+from bagwise.models.mimlfast.scale import Scale, matching_form
 from bagwise.parallel import Workers
 
-__all__ = ["N_SLICES", "Forward", "n_slices"]
+__all__ = ["N_SLICES", "Forward", "make_forward", "n_slices"]
 
 N_SLICES = 8  # fixed, so that results do not depend on the number of threads
 _SLICE_BAGS = 64
@@ -122,3 +124,11 @@ class Forward:
 
         self.workers.map(work, range(0, len(ids), self.slice_bags))
         return out
+
+
+def make_forward(
+    bags: Bags, n_labels: int, scale: Scale, plan: Plan, workers: Workers, n_sub: int | None = None
+) -> Forward:
+    """Scores of these bags for models of the planned shape, or with another number of sub-concepts."""
+    shape = n_sub or plan.n_sub_concepts, n_labels + 1, plan.n_components
+    return Forward(matching_form(bags.X, scale), bags.offsets, scale, shape, workers, plan.batch_bags)

@@ -1,4 +1,4 @@
-"""MIMLfast's settings once the data are known: what "auto" stands for."""
+"""MIMLfast's settings: what each may be, and what "auto" stands for once the data are known."""
 
 from __future__ import annotations
 
@@ -6,15 +6,37 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bagwise.base.parameters import JOBS, Choice, Flag, Number, Rules, Seed, Whole
 from bagwise.models._shared.scaling import is_text
 
-__all__ = ["MOST_HELD_OUT", "RULES", "SMALL", "SOLVERS", "Plan", "make_plan"]
+__all__ = ["MOST_HELD_OUT", "PARAMETERS", "RULES", "SMALL", "SUB_CONCEPTS", "Plan", "make_plan"]
 
-SOLVERS = ("auto", "minibatch", "asgd", "sgd")
 RULES = {"calibrated": None, "text": 0.0, "line17": -1.0, "code": 1.0}
 SMALL = 3000  # bags up to which averaged SGD is at least as good as mini-batches, and fast enough
 SMALL_TEXT = 20_000  # the same for text, where rare words mislead mini-batches and sparse steps are cheap
 MOST_HELD_OUT = 2000
+SUB_CONCEPTS = (1, 5)  # what "auto" chooses from
+_FEW = 500  # bags up to which "auto" takes folds, and one sub-concept where none are held out
+
+PARAMETERS: Rules = {
+    "n_components": Whole(1),
+    "n_sub_concepts": (Choice("auto"), Whole(1)),
+    "max_norm": Number(above=0),
+    "solver": Choice("auto", "minibatch", "asgd", "sgd"),
+    "step_size": Number(above=0),
+    "step_decay": Number(0),
+    "learning_rate": Number(above=0),
+    "batch_size": (Choice("auto"), Whole(1)),
+    "max_iter": (Choice("auto"), Whole(1)),
+    "n_iter_no_change": (Choice("auto"), Whole(1)),
+    "validation": (Choice("auto"), Number(0, below=1), Whole(2)),
+    "refit": (Choice("auto"), Flag()),
+    "threshold_rule": Choice(*RULES),
+    "scaling": Choice("auto", "none"),
+    "feature_norm": (Choice("auto"), Number(above=0)),
+    "n_jobs": JOBS,
+    "random_state": Seed(),
+}
 
 
 class Plan(NamedTuple):
@@ -23,6 +45,7 @@ class Plan(NamedTuple):
     solver: str
     n_components: int
     n_sub_concepts: int
+    choices: tuple[int, ...]  # sub-concepts to choose from on held-out bags, fewest first
     max_norm: float
     step_size: float
     step_decay: float
@@ -47,11 +70,13 @@ def make_plan(model: Any, n_bags: int, X: Any = None) -> Plan:
     # enough passes for about 360 updates, which is where generated data of many shapes level off
     passes = int(np.clip(round(180_000 / n_bags), 5, 30)) if by_batch else 40
     folds, n_held_out = _held_out(model.validation, solver, n_bags)
+    choices = _sub_concepts(model.n_sub_concepts, folds, n_bags)
     by_size = solver != "sgd" and n_bags <= SMALL
     return Plan(
         solver=solver,
         n_components=model.n_components,
-        n_sub_concepts=model.n_sub_concepts,
+        n_sub_concepts=choices[-1],
+        choices=choices,
         max_norm=float(model.max_norm),
         step_size=float(model.step_size),
         step_decay=float(model.step_decay),
@@ -70,12 +95,23 @@ def _or(value: Any, usual: Any) -> Any:
     return usual if isinstance(value, str) else value  # the only word is "auto"
 
 
+def _sub_concepts(given: Any, folds: int, n_bags: int) -> tuple[int, ...]:
+    """See ``n_sub_concepts`` of MIMLFast."""
+    if given != "auto":
+        return (given,)
+    if n_bags > SMALL:
+        return SUB_CONCEPTS[-1:]
+    if folds == 0:
+        return SUB_CONCEPTS[:1] if n_bags <= _FEW else SUB_CONCEPTS[-1:]
+    return SUB_CONCEPTS
+
+
 def _held_out(validation: Any, solver: str, n_bags: int) -> tuple[int, int]:
     """Number of folds, and of bags in the only one; see ``validation`` of MIMLFast."""
     if validation == "auto":
         if n_bags < 10:
             return 0, 0
-        if solver != "sgd" and n_bags <= 500:
+        if solver != "sgd" and n_bags <= _FEW:
             return 3, 0
         share = 0.2 if solver != "sgd" and n_bags <= SMALL else min(0.1, MOST_HELD_OUT / n_bags)
         return 1, max(1, round(share * n_bags))

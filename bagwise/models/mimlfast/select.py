@@ -15,10 +15,10 @@ from bagwise.bags import Bags
 from bagwise.base.parameters import check_parameters
 from bagwise.errors import DataError
 from bagwise.models._shared.folds import MultilabelKFold
-from bagwise.models.mimlfast.estimator import MIMLFast, make_forward
-from bagwise.models.mimlfast.forward import N_SLICES
+from bagwise.models.mimlfast.estimator import MIMLFast
+from bagwise.models.mimlfast.forward import N_SLICES, make_forward
 from bagwise.models.mimlfast.memory import LabelRows
-from bagwise.models.mimlfast.plan import Plan, make_plan
+from bagwise.models.mimlfast.plan import SUB_CONCEPTS, Plan, make_plan
 from bagwise.models.mimlfast.scale import learn_scale, matching_form
 from bagwise.models.mimlfast.sgd import scaled_copy
 from bagwise.models.mimlfast.train import initial_state, make_trainer, train
@@ -94,7 +94,8 @@ def select_mimlfast(
     estimator : MIMLFast, optional
         Carries all other settings; by default ``MIMLFast(solver="asgd")``.
     grid : mapping of str to values, optional
-        By default that of the paper, 288 settings: `PAPER_GRID`.
+        By default that of the paper, 288 settings: `PAPER_GRID`. ``n_sub_concepts="auto"``, there or in the
+        estimator, is searched as well.
     cv : int, default=3
         Folds.
     keep : float, optional
@@ -132,6 +133,10 @@ def select_mimlfast(
     unknown = sorted(set(grid) - set(base.get_params()))
     if unknown:
         raise ValueError(f"MIMLFast has no parameter {unknown[0]!r}")
+    # "auto" chooses by held-out bags within one fit; here the search itself does
+    values = grid.get("n_sub_concepts", [base.n_sub_concepts])
+    if "auto" in values:
+        grid["n_sub_concepts"] = sorted({*SUB_CONCEPTS, *(value for value in values if value != "auto")})
     if keep is not None and not 0 < keep <= 1:
         raise ValueError(f"keep must be above 0 and at most 1, or None, got {keep!r}")
     bags = X if isinstance(X, Bags) else Bags.from_list(X)

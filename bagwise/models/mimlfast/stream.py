@@ -6,13 +6,25 @@ from typing import Any
 
 import numpy as np
 
+from bagwise.errors import DataError
 from bagwise.models.mimlfast.forward import Forward
 from bagwise.models.mimlfast.memory import LabelRows
-from bagwise.models.mimlfast.plan import MOST_HELD_OUT, Plan
+from bagwise.models.mimlfast.plan import MOST_HELD_OUT, SMALL, Plan, make_plan
 from bagwise.models.mimlfast.predict import CELLS
 from bagwise.models.mimlfast.train import Learned, make_trainer
 
-__all__ = ["learn_piece"]
+__all__ = ["check_piece", "learn_piece", "piece_plan"]
+
+
+def piece_plan(model: Any, n_bags: int, *, first: bool) -> Plan:
+    """Settings for a piece; training goes on from the shape and with the solver that it began with."""
+    plan = make_plan(model, SMALL + 1)  # pieces may be small, but there will be many
+    if model.batch_size == "auto":
+        plan = plan._replace(batch_bags=int(np.clip(n_bags // 8, 16, 512)))
+    if first:
+        return plan
+    _, K, m = model._state["W"].shape
+    return plan._replace(solver=model.solver_, n_sub_concepts=K, n_components=m)
 
 
 def learn_piece(
@@ -45,6 +57,23 @@ def learn_piece(
     if not any(ahead):
         window = _remember(window, trainer.scores(ids), Y[ids])
     return Learned(state, used, window, 1, [])
+
+
+def check_piece(model: Any, X: Any, y: Any, classes: Any, *, first: bool) -> tuple[Any, np.ndarray]:
+    """Bags and labels of a piece, compared with what came first."""
+    if not first:
+        bags = model._as_bags(X, reset=False)
+        Y = model._known_labels(y, bags)
+    elif classes is not None and np.ndim(y) == 1:
+        bags = model._as_bags(X, reset=True)
+        model._target_dtype = "int64"
+        model._encode_classes(np.asarray(classes))
+        Y = model._known_labels(y, bags)
+    else:
+        return model._check_training(X, y)
+    if len(Y) != len(bags):
+        raise DataError(f"inconsistent numbers of samples: {len(bags)} bags, {len(Y)} rows of labels")
+    return bags, np.ascontiguousarray(Y)
 
 
 def _remember(window: list[np.ndarray], scores: np.ndarray, Y: np.ndarray) -> list[np.ndarray]:

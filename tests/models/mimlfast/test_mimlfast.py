@@ -190,6 +190,24 @@ def test_sub_concepts_and_key_instances():
     assert model.sub_concept_counts_.shape == (4, 3)
 
 
+def test_auto_takes_sub_concepts_where_they_help(data):
+    mixed = make_sub_concepts(n_bags=200, n_labels=4, n_sub=3, random_state=0)
+    few = {"n_components": 12, "max_iter": 20, "random_state": 0}
+    assert MIMLFast(**few).fit(mixed.bags, mixed.Y).n_sub_concepts_ == 5
+    plain = MIMLFast(**few).fit(data.bags, data.Y)
+    assert plain.n_sub_concepts_ == plain.label_weights_.shape[1] == 1
+    one = MIMLFast(n_sub_concepts=1, **few).fit(data.bags, data.Y)  # the same as if it had been asked for
+    np.testing.assert_array_equal(plain.decision_function(data.bags), one.decision_function(data.bags))
+
+
+def test_auto_without_a_choice(data):
+    assert MIMLFast(4, validation=0, max_iter=1).fit(data.bags, data.Y).n_sub_concepts_ == 1
+    X = np.random.default_rng(0).random((3001, 3))
+    assert MIMLFast(4, max_iter=1).fit(X, X > 0.5).n_sub_concepts_ == 5
+    assert MIMLFast(4, validation=0, max_iter=1).fit(X[:501], X[:501] > 0.5).n_sub_concepts_ == 5
+    assert MIMLFast(4).partial_fit(data.bags, data.Y).n_sub_concepts_ == 5
+
+
 def test_key_instances_by_contrast(data):
     model = MIMLFast(max_iter=5, **SMALL).fit(data.bags, data.Y)
     F = model.instance_scores(data.bags)

@@ -194,8 +194,9 @@ def test_minibatch_gradient_is_that_of_equation_5():
 
 
 PLAN = Plan(
-    solver="minibatch", n_components=6, n_sub_concepts=2, max_norm=10.0, step_size=0.005, step_decay=1e-5,
-    learning_rate=0.0, batch_bags=64, max_iter=1, patience=1, norm=1.0, folds=0, n_held_out=0, refit=False,
+    solver="minibatch", n_components=6, n_sub_concepts=2, choices=(2,), max_norm=10.0, step_size=0.005,
+    step_decay=1e-5, learning_rate=0.0, batch_bags=64, max_iter=1, patience=1, norm=1.0, folds=0,
+    n_held_out=0, refit=False,
 )  # fmt: skip
 
 

@@ -63,3 +63,14 @@ def test_bad_settings_are_given_up(data):
     with parallel_config("threading"):
         again = select_mimlfast(bags, Y, estimator=estimator, grid=grid, keep=0.5, n_jobs=2)
     assert again.table == some.table
+
+
+def test_automatic_sub_concepts_are_searched(data):
+    bags, Y = data.bags[:60], data.Y[:60]
+    settings = {"keep": None, "refit": False, "show_progress": False}
+    estimator = MIMLFast(n_components=6, max_iter=2, random_state=0)
+    table = select_mimlfast(bags, Y, estimator=estimator, grid={"step_size": [5e-3]}, **settings).table
+    assert [row["n_sub_concepts"] for row in table] == [1, 5]
+    grid = {"n_sub_concepts": ["auto", 2]}
+    table = select_mimlfast(bags, Y, estimator=estimator, grid=grid, **settings).table
+    assert [row["n_sub_concepts"] for row in table] == [1, 2, 5]
