@@ -271,5 +271,5 @@ def _model_info(path: File) -> dict[str, Any]:
 
 
 def _knows_probabilities(model: Any) -> bool:
-    """Whether ``annotate`` can give them; a model with an ``annotate`` of its own always can."""
-    return model.traits.probabilities or type(model).annotate is not MIMLClassifier.annotate
+    """Whether ``annotate`` can give them; a model that annotates in its own way always can."""
+    return model.traits.probabilities or type(model)._annotations is not MIMLClassifier._annotations

@@ -15,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from bagwise.bags import Bags
+from bagwise.bags import Bags, MultiViewBags
 from bagwise.base._input import BagInput, Traits
 from bagwise.base.parameters import Rules, check_parameters
 from bagwise.errors import DataError, quoted
@@ -71,8 +71,11 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         """Decide from the bags and their scores which labels each bag carries: a matrix of truth values."""
         return scores > 0
 
-    def _instance_scores(self, bags: Bags) -> np.ndarray:
-        """Score of every label for every instance; by default that of a bag with this instance alone."""
+    def _instance_scores(self, bags: Any) -> Any:
+        """Score of every label for every instance; by default that of a bag with this instance alone.
+
+        With several views, a dict of view to array.
+        """
         return self._scores(bags.singletons())
 
     def _probabilities(self, bags: Any) -> np.ndarray:
@@ -235,8 +238,8 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         check_is_fitted(self)
         return self._instance_scores(self._as_bags(X, reset=False))
 
-    def key_instances(self, X: Any, k: int = 1) -> np.ndarray:
-        """Find the instances that speak most for each label.
+    def key_instances(self, X: Any, k: int = 1) -> Any:
+        """Find the instances that speak most for each label; with several views, a dict view -> array.
 
         Returns
         -------
@@ -248,10 +251,13 @@ class MIMLClassifier(ClassifierMixin, BagInput):
             raise ValueError(f"k must be at least 1, got {k}")
         check_is_fitted(self)
         bags = self._as_bags(X, reset=False)
-        return best_rows(self._instance_scores(bags), bags.offsets, k)
+        scores = self._instance_scores(bags)
+        if isinstance(bags, MultiViewBags):
+            return {view: best_rows(F, bags[view].offsets, k) for view, F in scores.items()}
+        return best_rows(scores, bags.offsets, k)
 
     def annotate(self, X: Any, Y: Any = None, *, return_proba: bool = False) -> Any:
-        """Say which label each instance carries.
+        """Say which label each instance carries; with several views, dicts view -> array.
 
         Parameters
         ----------
@@ -274,12 +280,17 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         check_is_fitted(self)
         bags = self._as_bags(X, reset=False)
         known = None if Y is None else self._known_labels(Y, bags)
-        labels = self._annotate(bags, known)
-        if not return_proba:
-            return labels
+        labels, proba = self._annotations(bags, known, return_proba)
+        return (labels, proba) if return_proba else labels
+
+    def _annotations(self, bags: Any, Y: np.ndarray | None, want_proba: bool) -> tuple[Any, Any]:
+        """Label of every instance and, if wanted, the distribution behind it; dicts for several views."""
+        labels = self._annotate(bags, Y)
+        if not want_proba:
+            return labels, None
         if not self.traits.probabilities:
             raise TypeError(f"{type(self).__name__} has no probabilities; call annotate without return_proba")
-        return labels, self._instance_probabilities(bags, known)
+        return labels, self._instance_probabilities(bags, Y)
 
     def _annotate(self, bags: Bags, Y: np.ndarray | None) -> np.ndarray:
         scores = self._instance_scores(bags)

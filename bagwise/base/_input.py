@@ -59,11 +59,17 @@ class BagInput(BaseEstimator):
     """Shared by classifiers and transformers: one door for data."""
 
     traits = Traits()
+    view_features_in_: dict[str, int]  # where fit saw several views
 
     def _as_bags(self, X: Any, *, reset: bool) -> Any:
         """Bring ``X`` into bags and check them against what was seen in ``fit``."""
         if isinstance(X, MultiViewBags):
             return self._check_views(X, reset=reset)
+        if hasattr(self, "view_features_in_"):
+            if not reset:
+                some = ", ".join(self.view_features_in_)
+                raise DataError(f"X is a single view, but fit saw the views {some}; give a MultiViewBags")
+            del self.view_features_in_  # of an earlier fit
         if not isinstance(X, Bags):
             if is_list_of_bags(X):
                 X = Bags.from_list(X)
@@ -105,8 +111,12 @@ class BagInput(BaseEstimator):
         if reset:
             self.n_features_in_ = X.shape[1]
             self.view_features_in_ = shapes
+        elif not hasattr(self, "view_features_in_"):
+            raise DataError("fit saw a single view; pick one with bags[name]")
         elif shapes != self.view_features_in_:
             raise DataError(f"the views are {shapes}, but fit saw {self.view_features_in_}")
+        else:
+            X = X.select(list(self.view_features_in_))  # views go by name, not by order
         if not self.traits.empty_bags:
             _refuse_empty_bags(X, type(self).__name__)
         for bags in X.views.values():

@@ -22,6 +22,7 @@ __all__ = [
     "Flag",
     "HasMethod",
     "Number",
+    "PerView",
     "Seed",
     "Several",
     "Whole",
@@ -163,6 +164,40 @@ class Several(Rule):
 
     def __str__(self) -> str:
         return f"several values, each {self.each}"
+
+
+class PerView(Rule):
+    """One value for all views, a sequence with an entry per view, or a mapping of view to value.
+
+    Examples
+    --------
+    >>> weight = PerView(Choice("auto"), Number(above=0))
+    >>> str(weight)
+    "'auto' or a number above 0, or one of these per view"
+    >>> weight.takes(3.0), weight.takes([1.0, "auto"]), weight.takes({"words": 2.0}), weight.takes([0.0])
+    (True, True, True, False)
+    """
+
+    def __init__(self, *each: Rule) -> None:
+        self.each = each
+
+    def takes(self, value: Any) -> bool:
+        """Whether the value follows the rule."""
+        if isinstance(value, np.ndarray) and value.ndim == 1:
+            value = value.tolist()
+        if isinstance(value, Mapping):
+            values = list(value.values())
+        else:
+            values = list(value) if isinstance(value, (list, tuple)) else [value]
+        return len(values) > 0 and all(any(rule.takes(one) for rule in self.each) for one in values)
+
+    def bad_examples(self) -> list[Any]:
+        """What no rule takes, for all views and for one."""
+        bad = [one for rule in self.each for one in rule.bad_examples() if not self.takes(one)]
+        return [*bad, *([one] for one in bad), *({"view": one} for one in bad)]
+
+    def __str__(self) -> str:
+        return f"{' or '.join(str(rule) for rule in self.each)}, or one of these per view"
 
 
 class Flag(Rule):

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from scipy import sparse
 
-__all__ = ["digamma", "exp_digamma", "frozen", "reordered_dot", "splitmix64"]
+__all__ = ["exp_digamma", "frozen", "reordered_dot", "splitmix64"]
 
 
 def frozen(X: Any) -> Any:
@@ -37,22 +37,10 @@ def frozen(X: Any) -> Any:
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 def reordered_dot(a, b, n):
     """Inner product of the first ``n`` entries, summed in whatever order suits the registers."""
-    total = a[0] * b[0]
-    for k in range(1, n):
+    total = a.dtype.type(0)  # from the first entry on: a loop that begins at the second crosses cache lines
+    for k in range(n):
         total += a[k] * b[k]
     return total
-
-
-@njit(cache=True, nogil=True)
-def digamma(x):
-    """Derivative of the logarithm of the gamma function for x > 0, to about 1e-12."""
-    shift = 0.0
-    while x < 6.0:
-        shift += 1.0 / x
-        x += 1.0
-    f = 1.0 / (x * x)
-    tail = f * (1 / 12 - f * (1 / 120 - f * (1 / 252 - f * (1 / 240 - f * (1 / 132 - f * (691 / 32760))))))
-    return math.log(x) - 0.5 / x - tail - shift
 
 
 @njit(cache=True, nogil=True)

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.special import digamma, gammaln
 
 from bagwise.bags import Bags
-from bagwise.models.mimlmix import kernels
-from bagwise.models.mimlmix.views import CountView, GaussianView
+from bagwise.models.mimlmix.gaussian import GaussianView
+from bagwise.models.mimlmix.kernels import Bounds, Pairs
+from bagwise.models.mimlmix.loops import infer, phi
+from bagwise.models.mimlmix.views import CountView
 
-WEIGHT_ROUNDS = (
-    4,
-    7,
-)  # iterations after which view weights are estimated anew; no ascent step, so only twice
+# Iterations after which view weights are estimated anew; no ascent step, so only twice.
+WEIGHT_ROUNDS = (4, 7)
 
 
 class Layout:
@@ -34,7 +35,8 @@ class Layout:
 
     def __init__(self, views: Mapping[str, Bags], Y: np.ndarray, hypers: Mapping[str, dict]) -> None:
         n_bags = len(Y)
-        bag_of, self.labels = np.nonzero(Y)
+        bag_of, labels = np.nonzero(Y)
+        self.labels = np.ascontiguousarray(labels)
         n_labels = np.bincount(bag_of, minlength=n_bags)
         self.label_start = starts(n_labels)
         sets = sparse.csr_array((np.ones(len(self.labels)), self.labels, self.label_start), shape=Y.shape)
@@ -54,6 +56,7 @@ class Layout:
             self.multiplicity[view.row_inst] = view.multiplicity
             lead += view.sizes
         self.n_labels = n_labels
+        self.bag_of = np.repeat(np.arange(n_bags), sizes)  # of every instance
         self.P = np.empty(self.pair_start[-1])
         self.shift = np.zeros(self.inst_start[-1])
 
@@ -70,13 +73,18 @@ class Layout:
 
     def cold_gamma(self, alpha: float, weights: np.ndarray) -> np.ndarray:
         """Each label's prior and an equal share of the bag's instances."""
-        mass = self._inst_weights(weights)
-        bag = np.repeat(np.arange(self.n_bags), np.diff(self.inst_start))
-        per_bag = np.bincount(bag, mass, minlength=self.n_bags) / np.maximum(self.n_labels, 1)
-        return alpha + np.repeat(per_bag, self.n_labels)
+        mass = np.bincount(self.bag_of, weights[self.view_of] * self.multiplicity, minlength=self.n_bags)
+        return alpha + np.repeat(mass / np.maximum(self.n_labels, 1), self.n_labels)
 
-    def _inst_weights(self, weights: np.ndarray) -> np.ndarray:
-        return weights[self.view_of] * self.multiplicity
+    def pairs(self, weights: np.ndarray) -> Pairs:
+        """What the loops need to know, under some view weights."""
+        of_instances = weights[self.view_of] * self.multiplicity
+        return Pairs.of(self.label_start, self.inst_start, self.pair_start, of_instances)
+
+    def per_bag(self, values: np.ndarray) -> np.ndarray:
+        """Sums over the labels of every bag."""
+        bags = np.repeat(np.arange(self.n_bags), self.n_labels)
+        return np.bincount(bags, values, minlength=self.n_bags)
 
 
 @dataclass
@@ -109,26 +117,25 @@ def collect_statistics(
     """
     for view in layout.views:
         view.fill(layout.P, layout.shift)
-    bound, log_r = np.empty(layout.n_bags), np.zeros(len(layout.view_of))
-    kernels.infer_bags(
-        layout.label_start,
-        layout.inst_start,
-        layout.pair_start,
-        layout.P,
-        layout.shift,
-        layout._inst_weights(weights),
-        np.full(len(gamma), float(alpha)),
-        gamma,
-        max_inner,
-        tol,
-        bound,
-        log_r,
-    )
+    pairs = layout.pairs(weights)
+    bounds = Bounds(int(max_inner), float(tol), True, False)
+    psi = infer(pairs, layout.P, np.full(len(gamma), float(alpha)), gamma, bounds)
+    log_p = phi(pairs, layout.P, psi) + layout.shift
+    some = layout.n_labels > 0
+    if not some.all():  # bags without labels have no part in the bound
+        log_p = np.where(some[layout.bag_of], log_p, 0.0)
+    # the form of the bound that needs one logarithm per instance
+    total_g, total_a = layout.per_bag(gamma)[some], alpha * layout.n_labels[some]
+    bound = (gammaln(gamma) - gammaln(alpha) - (gamma - alpha) * psi).sum() + pairs.weight @ log_p
+    bound += (gammaln(total_a) - gammaln(total_g)).sum()
+    psi_total = np.zeros(layout.n_bags)
+    psi_total[some] = digamma(total_g)
+    log_r = log_p - psi_total[layout.bag_of]
     n_views = len(layout.views)
     slope = np.bincount(layout.view_of, log_r * layout.multiplicity, minlength=n_views)
     instances = np.bincount(layout.view_of, layout.multiplicity, minlength=n_views)
     collected = [view.collect(layout.P) for view in layout.views]
-    return Statistics(collected, float(bound.sum()), slope, instances, layout.n_bags)
+    return Statistics(collected, float(bound), slope, instances, layout.n_bags)
 
 
 def view_weights(slope: np.ndarray, instances: np.ndarray, tau: np.ndarray) -> np.ndarray:

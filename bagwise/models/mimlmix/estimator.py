@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, MultiViewBags
-from bagwise.base import NO_LABEL, MIMLClassifier, Traits, best_rows
+from bagwise.base import NO_LABEL, MIMLClassifier, Traits
+from bagwise.base.parameters import Choice, Flag, Number, PerView, Seed, Whole
 from bagwise.errors import DataError
 from bagwise.metrics import top_labels
 from bagwise.models.mimlmix import settings as settings_of
@@ -19,8 +20,10 @@ from bagwise.models.mimlmix.predict import infer_within, predict_views
 from bagwise.models.mimlmix.select import Held, best_global_threshold, choose_settings
 from bagwise.models.mimlmix.stream import grow, stream_step
 from bagwise.models.mimlmix.topics import choose_n_topics, fit_topics, label_distributions
+from bagwise.parallel import small_products
 
 _SEED_LIMIT = 2**31 - 1
+_AUTO = Choice("auto")
 
 
 class MIMLMix(MIMLClassifier):
@@ -165,6 +168,34 @@ class MIMLMix(MIMLClassifier):
 
     traits = Traits(instances="model", sparse=True, views=True, empty_bags=True)
 
+    _parameters: ClassVar = {
+        "eta": (_AUTO, Number(0)),
+        "xi": (_AUTO, Number(above=0)),
+        "kappa": PerView(_AUTO, Number(above=0)),
+        "nu": PerView(_AUTO, Number(0)),
+        "alpha_train": (_AUTO, Number(above=0)),
+        "n_topics": (_AUTO, Whole(1)),
+        "covariance": Choice("full", "tied", "diag"),
+        "width": Number(above=0),
+        "tied_start": Whole(0),
+        "view_kinds": PerView(Choice("auto", "counts", "gaussian")),
+        "background": Choice("counts", "uniform"),
+        "weighted_views": Flag(),
+        "tau": PerView(Number(0)),
+        "sets": Choice("top", "threshold"),
+        "sampling": Flag(),
+        "inference": Choice("vb", "cvb0"),
+        "unlabelled": Choice("background", "skip"),
+        "mode": Choice("tuned", "paper"),
+        "alpha_topic": Number(above=0),
+        "topic_smoothing": Number(above=0),
+        "max_iter": Whole(1),
+        "tol": Number(0),
+        "max_inner": Whole(1),
+        "max_rounds": Whole(0),
+        "random_state": Seed(),
+    }
+
     def __init__(
         self,
         eta="auto",
@@ -227,21 +258,17 @@ class MIMLMix(MIMLClassifier):
 
     # ------------------------------------------------------------------ training
 
-    def _as_bags(self, X, *, reset):
-        if reset and hasattr(self, "view_features_in_"):
-            del self.view_features_in_  # of an earlier fit
-        if not reset and isinstance(X, MultiViewBags) and not hasattr(self, "view_features_in_"):
-            raise DataError("fit saw a single view; pick one with bags[name]")
-        return super()._as_bags(X, reset=reset)
-
     def _fit(self, bags, Y):
-        settings_of.check_parameters(self)
+        with small_products(0.0):  # labels are spread over the cores; each product stays on its own
+            self._learn(bags, Y)
+
+    def _learn(self, bags, Y):
         rng = check_random_state(self.random_state)
         views = as_views(bags)
         views, sets = self._set_up(views, bags, Y, rng)
         hypers = settings_of.view_settings(self, views)
         given = settings_of.given_settings(self, len(views))
-        self._fixed = settings_of.fixed_settings(self, len(views), rng.randint(_SEED_LIMIT))
+        self._fixed = settings_of.fixed_settings(self, list(views), rng.randint(_SEED_LIMIT))
         n_topics = given.pop("n_topics")
         if n_topics == "auto":
             n_topics = choose_n_topics(sets, rng, alpha=self.alpha_topic, smoothing=self.topic_smoothing)
@@ -334,7 +361,8 @@ class MIMLMix(MIMLClassifier):
         sets = Y[:, self.components_[: self._n_real]]
         if len(self.components_) > self._n_real:
             sets = np.column_stack([sets, ~Y.any(axis=1)]).astype(np.int8)
-        stream_step(self, self._own_views(bags), np.ascontiguousarray(sets))
+        with small_products(0.0):
+            stream_step(self, as_views(bags), np.ascontiguousarray(sets))
         return self
 
     # ------------------------------------------------------------------ prediction
@@ -343,7 +371,7 @@ class MIMLMix(MIMLClassifier):
         settings = {**self._fixed, "eta": self.settings_["eta"], "xi": self.settings_["xi"]}
         weights = np.array(list(self.view_weights_.values()))
         return predict_views(
-            self._own_views(bags),
+            as_views(bags),
             self.views_,
             weights,
             self._topics,
@@ -351,12 +379,6 @@ class MIMLMix(MIMLClassifier):
             settings,
             want_phi=want_phi,
         )
-
-    def _own_views(self, bags):
-        views = as_views(bags)
-        if list(views) != list(self.views_):
-            raise DataError(f"the views are {list(views)}, but fit saw {list(self.views_)}")
-        return views
 
     def _spread(self, values):
         """Columns of components brought to the labels; 0 for labels without a training bag."""
@@ -408,59 +430,22 @@ class MIMLMix(MIMLClassifier):
         """A dict for several views, the only array for one."""
         return values if isinstance(bags, MultiViewBags) else next(iter(values.values()))
 
-    def key_instances(self, X, k=1):
-        """Find the instances that speak most for each label; a dict view -> array for several views.
-
-        Returns
-        -------
-        ndarray of shape (n_bags, n_labels, k)
-            Row numbers of the view's ``X``, best first; -1 where a bag has fewer than ``k`` instances.
-        """
-        if not isinstance(X, MultiViewBags):
-            return super().key_instances(X, k)
-        scores = self.instance_scores(X)
-        return {v: best_rows(scores[v], X[v].offsets, k) for v in scores}
-
-    def annotate(self, X, Y=None, *, return_proba=False):
-        """Say which label each instance carries; dicts view -> array for several views.
-
-        Parameters
-        ----------
-        X : Bags, MultiViewBags, list of 2-D arrays, or table
-            The bags.
-        Y : labels as in ``fit``, optional
-            The bags' known labels; the answer then never lies outside of them.
-        return_proba : bool, default=False
-            Whether to return the distribution over labels as well.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_instances,), or dict
-            Label index of every instance; -1 where the bag's set is empty or background is most likely.
-        proba : ndarray of shape (n_instances, n_labels), or dict
-            Only with ``return_proba=True``.
-        """
-        check_is_fitted(self)
-        bags = self._as_bags(X, reset=False)
+    def _annotations(self, bags, Y, want_proba):
         if Y is None:
             phi = self._infer(bags, want_phi=True)[2]
         else:
-            known = self._known_labels(Y, bags)
-            sets = known[:, self.components_[: self._n_real]]
+            sets = Y[:, self.components_[: self._n_real]]
             if len(self.components_) > self._n_real:
                 sets = np.column_stack([sets, np.zeros(len(sets), dtype=np.int8)])
             weights = np.array(list(self.view_weights_.values()))
-            alpha = self.settings_["alpha_train"]
-            phi = infer_within(self._own_views(bags), sets, self.views_, weights, alpha)
+            phi = infer_within(as_views(bags), sets, self.views_, weights, self.settings_["alpha_train"])
         named = np.append(self.components_[: self._n_real], NO_LABEL)
         labels = {}
         for v, values in phi.items():
             best = np.minimum(values.argmax(axis=1), self._n_real)
             labels[v] = np.where(values.any(axis=1), named[best], NO_LABEL)
-        if not return_proba:
-            return self._by_view(bags, labels)
-        proba = {v: self._spread(values) for v, values in phi.items()}
-        return self._by_view(bags, labels), self._by_view(bags, proba)
+        proba = {v: self._spread(values) for v, values in phi.items()} if want_proba else None
+        return self._by_view(bags, labels), proba and self._by_view(bags, proba)
 
     def label_distribution(self, label, view=None):
         """What a label looks like in a view, in the units of the data.

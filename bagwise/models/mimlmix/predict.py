@@ -8,14 +8,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from bagwise.bags import Bags
-from bagwise.models.mimlmix import predict_kernels as kernels
+from bagwise.bags import Bags, runs
+from bagwise.kernels.numeric import frozen
+from bagwise.models.mimlmix import kernels
 from bagwise.models.mimlmix.em import starts
-from bagwise.models.mimlmix.kernels import infer_bags
-from bagwise.models.mimlmix.views import as_long, is_token_view, standardised, sum_rows
+from bagwise.models.mimlmix.gaussian import log_densities, standardised
+from bagwise.models.mimlmix.loops import infer, spread
+from bagwise.models.mimlmix.loops import phi as share_out
+from bagwise.models.mimlmix.topic_kernels import draw_tokens
+from bagwise.models.mimlmix.topics import fold_in, label_sets, transposed
+from bagwise.models.mimlmix.views import as_long, is_token_view, sum_rows
 
 _SWEEPS = 100  # limit of E-step sweeps from a cold start
 _ROOM = 1 << 24  # numbers in the block of likelihoods of one batch (128 MiB)
+_FEW_TOKENS = 1e-3  # labels with fewer expected tokens are not handed to the topics
+_STEADY = 1e-2  # change of theta' that ends the rounds
 
 
 def predict_views(
@@ -43,14 +50,15 @@ def predict_views(
     n_components = topics.shape[1]
     gamma, theta = np.empty((n_bags, n_components)), np.empty((n_bags, len(topics)))
     phi = {v: np.empty((bags.n_instances, n_components)) for v, bags in views.items()} if want_phi else {}
-    beta = np.ascontiguousarray(topics.T)
+    beta = transposed(topics)
     sizes = np.sum([bags.sizes for bags in views.values()], axis=0)
-    for a, b in batches(sizes, max(_ROOM // n_components, 1)):
+    for a, b in runs(starts(sizes), max(_ROOM // n_components, 1)):
         part = {v: bags[a:b] for v, bags in views.items()}
         block = likelihoods(part, learned, weights, n_components)
-        gamma[a:b], theta[a:b] = infer_block(block, beta, topic_share, settings)
-        for v, bags in views.items():
-            if want_phi:
+        gamma[a:b], theta[a:b], psi = infer_block(block, beta, topic_share, settings)
+        if want_phi:
+            share_out(block.pairs(), block.P.reshape(-1), psi.reshape(-1))
+            for v, bags in views.items():
                 phi[v][bags.offsets[a] : bags.offsets[b]] = block.P[block.places[v]]
     return gamma, theta, phi
 
@@ -64,53 +72,110 @@ class Block(NamedTuple):
     copies: np.ndarray
     places: dict[str, np.ndarray]  # row of every instance of a view; equal single words of a bag share one
 
+    def pairs(self) -> kernels.Pairs:
+        """What the loops need to know: every bag has all labels."""
+        n_labels = self.P.shape[1]
+        label_start = n_labels * np.arange(len(self.inst_start))
+        return kernels.Pairs.of(label_start, self.inst_start, n_labels * self.inst_start, self.weight)
+
+    def per_bag(self, values: np.ndarray) -> np.ndarray:
+        """Sums over the instances of every bag."""
+        n_bags = len(self.inst_start) - 1
+        return np.bincount(np.repeat(np.arange(n_bags), np.diff(self.inst_start)), values, minlength=n_bags)
+
 
 def infer_block(
     block: Block, beta: np.ndarray, topic_share: np.ndarray, settings: dict[str, Any]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Gamma and theta' of the bags of a block, whose likelihoods become phi."""
-    n_bags = len(block.inst_start) - 1
-    gamma, theta = np.empty((n_bags, beta.shape[0])), np.empty((n_bags, beta.shape[1]))
-    kernels.predict_bags(
-        block.P,
-        block.inst_start,
-        block.weight,
-        block.copies,
-        float(settings["eta"]),
-        float(settings["xi"]),
-        beta,
-        float(settings["alpha_topic"]),
-        topic_share,
-        settings["max_rounds"],
-        settings["burn_in"],
-        _SWEEPS,
-        settings["tol_predict"],
-        settings["sharp"],
-        settings["fold_sharp"],
-        settings["fold_sweeps"],
-        settings["sampled"],
-        np.uint64(settings["seed"]),
-        gamma,
-        theta,
-    )
-    return gamma, theta
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Algorithm 3 for the bags of a block: gamma, theta' and the E ln theta that gives phi.
 
-
-def batches(sizes: np.ndarray, room: int) -> list[tuple[int, int]]:
-    """Consecutive bags that together have at most ``room`` instances; a larger bag comes alone.
-
-    Examples
-    --------
-    >>> batches(np.array([3, 3, 9, 1, 1]), 6)
-    [(0, 2), (2, 3), (3, 5)]
+    Every round works on the bags whose topics still move. A bag's answer does not depend on its neighbours.
     """
-    result, first, filled = [], 0, 0
-    for n, size in enumerate(sizes.tolist()):
-        if filled + size > room and n > first:
-            result.append((first, n))
-            first, filled = n, 0
-        filled += size
-    return [*result, (first, len(sizes))]
+    eta, xi = float(settings["eta"]), float(settings["xi"])
+    bounds = kernels.Bounds(_SWEEPS, settings["tol_predict"], settings["sharp"], True)
+    pairs, P = block.pairs(), block.P.reshape(-1)
+    mass, n_tokens = block.per_bag(block.weight), block.per_bag(block.copies)
+    alpha = np.full((len(mass), beta.shape[0]), eta + xi)
+    gamma, psi = np.empty_like(alpha), np.zeros_like(alpha)
+
+    def e_step(bags: np.ndarray) -> None:
+        """From a cold start, under the present alpha."""
+        gamma[bags] = alpha[bags] + (mass[bags] / alpha.shape[1])[:, None]
+        some = pairs._replace(which=frozen(bags))
+        psi[bags] = infer(some, P, alpha.reshape(-1), gamma.reshape(-1), bounds).reshape(psi.shape)[bags]
+
+    theta = np.repeat(topic_share[None], len(mass), axis=0)
+    told, untold = np.flatnonzero(mass > 0), np.flatnonzero(mass <= 0)  # bags with instances, and without
+    if eta > 0.0:
+        alpha[untold] = eta * (topic_share @ beta.T) + xi
+    if eta > 0.0 and settings["max_rounds"] > 0:
+        e_step(told)
+        theta[told] = _rounds(told, alpha, gamma, n_tokens / np.maximum(mass, 1e-300), beta, settings, e_step)
+        alpha[told] = eta * (theta[told] @ beta.T) + xi
+    e_step(np.arange(len(mass)))
+    return gamma, theta, psi
+
+
+def _rounds(
+    active: np.ndarray,
+    alpha: np.ndarray,
+    gamma: np.ndarray,
+    scale: np.ndarray,
+    beta: np.ndarray,
+    settings: dict[str, Any],
+    e_step: Any,
+) -> np.ndarray:
+    """Labels and topics of bags in turn until the topics settle: theta' of the bags ``active``.
+
+    ``scale`` turns the weighted instances of labels into numbers of tokens.
+    """
+    sampled, eta, xi = settings["sampled"], float(settings["eta"]), float(settings["xi"])
+    theta = np.zeros((len(alpha), beta.shape[1]))
+    everyone = active
+    state = _seeds(gamma - alpha, settings["seed"]) if sampled else np.empty(0, np.uint64)
+    for done in range(settings["max_rounds"]):
+        tokens = (gamma[active] - alpha[active]) * scale[active, None]
+        if sampled:
+            tokens = _draws(tokens, state, active)
+        bag, label = np.nonzero(tokens > _FEW_TOKENS)
+        sets = label_sets(bag, label, tokens[bag, label], len(active))
+        new = fold_in(sets, beta, settings["alpha_topic"], settings["fold_sharp"], settings["fold_sweeps"])
+        mean = new
+        if sampled:  # the average of all rounds but the first ones
+            mean = theta[active] + (new - theta[active]) / max(done + 1 - settings["burn_in"], 1)
+        change = np.abs(mean - theta[active]).sum(axis=1)
+        theta[active] = mean
+        if sampled and done < settings["burn_in"]:
+            moving = np.ones(len(active), dtype=bool)
+        else:
+            moving = change >= _STEADY
+        if done + 1 == settings["max_rounds"] or not moving.any():
+            break
+        active, new = active[moving], new[moving]
+        # while sampling, each round follows its own draw; the average serves the last E-step
+        alpha[active] = eta * (new @ beta.T) + xi
+        e_step(active)
+    return theta[everyone]
+
+
+def _seeds(expected: np.ndarray, seed: int) -> np.ndarray:
+    """A seed per bag, from what is in the bag, so that its answer does not depend on its neighbours."""
+    total = np.maximum(expected.sum(axis=1, keepdims=True), 1e-300)
+    shares = (expected / total * 1e6 + 0.5).astype(np.uint64)
+    state = np.full(len(shares), seed, dtype=np.uint64)
+    for column in shares.T:
+        state = state * np.uint64(31) + column
+    return state
+
+
+def _draws(tokens: np.ndarray, state: np.ndarray, active: np.ndarray) -> np.ndarray:
+    """As many label tokens as are expected, drawn; the random states of the bags move on."""
+    drawn, own = np.empty_like(tokens), state[active]
+    n_draws = np.round(tokens.sum(axis=1)).astype(np.int64)
+    pairs = int(n_draws.sum()) * tokens.shape[1]
+    spread(draw_tokens, len(tokens), frozen(tokens), frozen(n_draws), own, drawn, pairs=pairs)
+    state[active] = own
+    return drawn
 
 
 def likelihoods(
@@ -121,60 +186,82 @@ def likelihoods(
     *,
     logs: bool = False,
 ) -> Block:
-    """Likelihood of every instance under every label, or its logarithm."""
-    rows: dict[str, Any] = {}
-    for v, bags in views.items():
-        X: Any = bags.X
-        bag, copies, member = bags.index, np.ones(bags.n_instances), np.arange(bags.n_instances)
-        tokens = False
-        if learned[v]["kind"] == "counts":
-            X = X if bags.is_sparse else sparse.csr_array(X)
-            tokens = is_token_view(X)
-            if tokens:
-                words = X.indices
-                X = sum_rows(X, bags.offsets)
-                bag, copies = np.repeat(np.arange(len(bags)), np.diff(X.indptr)), X.data
-                keys = bag * np.int64(X.shape[1]) + X.indices
-                member = np.searchsorted(keys, bags.index * np.int64(X.shape[1]) + words)
-        rows[v] = (X, tokens, bag, copies, member, np.bincount(bag, minlength=len(bags)))
-    inst_start = starts(np.sum([r[5] for r in rows.values()], axis=0))
+    """Likelihood of every instance under every label, each row up to a factor; or its logarithm."""
+    rows = {v: _Rows.of(bags, learned[v]["kind"]) for v, bags in views.items()}
+    inst_start = starts(np.sum([r.sizes for r in rows.values()], axis=0))
     P = np.empty((inst_start[-1], n_components))
-    weight, all_copies = np.empty(len(P)), np.empty(len(P))
+    weight, copies = np.empty(len(P)), np.empty(len(P))
     lead = inst_start[:-1].copy()
-    places = {}
-    for (v, bags), w in zip(views.items(), weights):
-        X, tokens, bag, copies, member, sizes = rows[v]
-        place = lead[bag] + np.arange(len(bag)) - starts(sizes)[bag]
-        lead += sizes
-        weight[place], all_copies[place], places[v] = w * copies, copies, place[member]
-        _fill(X if learned[v]["kind"] == "counts" else bags, tokens, learned[v], logs, place, P)
-    return Block(P, inst_start, weight, all_copies, places)
+    places, in_logs = {}, np.ones(len(P), dtype=bool)
+    for (v, own), w in zip(rows.items(), weights):
+        place = lead[own.bag] + np.arange(len(own.bag)) - starts(own.sizes)[own.bag]
+        lead += own.sizes
+        weight[place], copies[place], places[v] = w * own.copies, own.copies, place[own.member]
+        in_logs[place] = not own.tokens
+        if learned[v]["kind"] == "gaussian":
+            P[place] = log_densities(standardised(views[v], learned[v]), learned[v])
+        else:
+            _fill_counts(own, learned[v], place, P)
+    if logs:
+        np.log(P, out=P, where=~in_logs[:, None])
+    elif in_logs.all():
+        _from_logs(P)
+    elif in_logs.any():
+        P[in_logs] = _from_logs(P[in_logs])
+    return Block(P, inst_start, weight, copies, places)
 
 
-def _fill(X: Any, tokens: bool, view: dict[str, Any], logs: bool, place: np.ndarray, P: np.ndarray) -> None:
-    if view["kind"] == "gaussian":
-        diagonal = view["covariance"] == "diag"
-        kernels.rows_of_gaussian(
-            standardised(X, view), view["mean"], view["whiten"], view["constants"], diagonal, logs, place, P
-        )
-        return
-    indptr = np.arange(X.nnz + 1) if tokens else as_long(X.indptr)
-    S = view["S"]
-    kernels.rows_of_counts(
-        indptr,
-        as_long(X.indices),
-        X.data.astype(np.float64),
-        tokens,
-        S["indptr"],
-        S["indices"],
-        S["data"],
-        view["kappa"] * view["background"],
-        view["totals"],
-        view["kappa"],
-        logs,
-        place,
+class _Rows(NamedTuple):
+    """Rows of one view: its instances, or the different words of each bag where instances are words."""
+
+    X: Any
+    tokens: bool
+    bag: np.ndarray
+    copies: np.ndarray  # instances that a row stands for
+    member: np.ndarray  # row of every instance
+    sizes: np.ndarray  # rows of every bag
+
+    @classmethod
+    def of(cls, bags: Bags, kind: str) -> _Rows:
+        plain = (bags.index, np.ones(bags.n_instances), np.arange(bags.n_instances), bags.sizes)
+        if kind == "gaussian":
+            return cls(None, False, *plain)
+        X = bags.X if bags.is_sparse else sparse.csr_array(bags.X)
+        if not is_token_view(X):
+            return cls(X, False, *plain)
+        words = sum_rows(X, bags.offsets)
+        sizes = np.diff(words.indptr)
+        bag = np.repeat(np.arange(len(bags)), sizes)
+        width = np.int64(X.shape[1])
+        member = np.searchsorted(bag * width + words.indices, bags.index * width + X.indices)
+        return cls(words, True, bag, words.data, member, sizes)
+
+
+def _fill_counts(rows: _Rows, view: dict[str, Any], place: np.ndarray, P: np.ndarray) -> None:
+    X, S = rows.X, view["S"]
+    indptr = np.arange(X.nnz + 1) if rows.tokens else as_long(X.indptr)
+    data = (as_long(indptr), as_long(X.indices), X.data.astype(np.float64))
+    statistics = (as_long(S["indptr"]), as_long(S["indices"]), S["data"])
+    totals = view["totals"] + view["kappa"]
+    spread(
+        kernels.rows_of_counts,
+        len(place),
+        kernels.Csr(*(frozen(a) for a in data)),
+        kernels.Csr(*(frozen(a) for a in statistics)),
+        frozen(view["kappa"] * view["background"]),
+        frozen(1.0 / totals if rows.tokens else np.log(totals)),
+        rows.tokens,
+        frozen(place),
         P,
+        pairs=P.shape[1] * len(place),
     )
+
+
+def _from_logs(P: np.ndarray) -> np.ndarray:
+    """Exponentials of rows of logarithms, each divided by the largest; in place."""
+    if P.size:
+        P -= P.max(axis=1, keepdims=True)
+    return np.exp(P, out=P)
 
 
 def infer_within(
@@ -184,34 +271,21 @@ def infer_within(
     n_components = Y.shape[1]
     phi = {v: np.zeros((bags.n_instances, n_components)) for v, bags in views.items()}
     sizes = np.sum([bags.sizes for bags in views.values()], axis=0)
-    for a, b in batches(sizes, max(_ROOM // n_components, 1)):
+    for a, b in runs(starts(sizes), max(_ROOM // n_components, 1)):
         part = {v: bags[a:b] for v, bags in views.items()}
         P, inst_start, weight, _, places = likelihoods(part, learned, weights, n_components, logs=True)
-        sets = Y[a:b] > 0
-        inside = sets[np.repeat(np.arange(b - a), np.diff(inst_start))]
+        sets, n_rows = Y[a:b] > 0, np.diff(inst_start)
+        inside = np.repeat(sets, n_rows, axis=0)
         best = np.where(inside, P, -np.inf).max(axis=1, initial=-np.inf)
-        pairs = np.exp(
-            (P - np.where(np.isfinite(best), best, 0.0)[:, None])[inside]
-        )  # the order of the kernel
+        known = np.exp((P - np.where(np.isfinite(best), best, 0.0)[:, None])[inside])  # order of the loops
         n_labels = sets.sum(axis=1)
+        pairs = kernels.Pairs.of(starts(n_labels), inst_start, starts(n_labels * n_rows), weight)
         prior = np.full(n_labels.sum(), float(alpha))
-        share = np.repeat(np.diff(inst_start) / np.maximum(n_labels, 1), n_labels)
-        infer_bags(
-            starts(n_labels),
-            inst_start,
-            starts(n_labels * np.diff(inst_start)),
-            pairs,
-            np.zeros(len(P)),
-            weight,
-            prior,
-            prior + share,
-            200,
-            1e-8,
-            np.empty(b - a),
-            np.empty(len(P)),
-        )
+        gamma = prior + np.repeat(n_rows / np.maximum(n_labels, 1), n_labels)
+        psi = infer(pairs, known, prior, gamma, kernels.Bounds(200, 1e-8, True, False))
+        share_out(pairs, known, psi)
         P[:] = 0.0
-        P[inside] = pairs
+        P[inside] = known
         for v, bags in views.items():
             phi[v][bags.offsets[a] : bags.offsets[b]] = P[places[v]]
     return phi

@@ -12,7 +12,7 @@ from bagwise.metrics import average_precision
 from bagwise.models.mimlmix.em import Layout, train
 from bagwise.models.mimlmix.predict import infer_block, likelihoods
 from bagwise.models.mimlmix.settings import nested_settings, with_smoothing
-from bagwise.models.mimlmix.topics import fit_topics, label_distributions
+from bagwise.models.mimlmix.topics import fit_topics, label_distributions, transposed
 
 GRID = {
     "kappa": (10.0, 100.0, 300.0, 1000.0),
@@ -65,7 +65,7 @@ class Held:
             sets = self.Y[np.ix_(rest, present)]
             counts = fit_topics(sets, n_topics, rng, alpha=self.fixed["alpha_topic"])
             share = counts.sum(axis=1) + 1e-12
-            beta = np.ascontiguousarray(label_distributions(counts, smoothing).T)
+            beta = transposed(label_distributions(counts, smoothing))
             self.topics.append((beta, share / share.sum()))
 
     def scores(self, s: dict[Any, float]) -> list[np.ndarray]:
@@ -80,8 +80,7 @@ class Held:
         for k, (_, held) in enumerate(self.splits):
             beta, share = self.topics[k]
             gamma = np.zeros((len(held), self.Y.shape[1]))
-            block = self.blocks[k]._replace(P=self.blocks[k].P.copy())  # inference works in place
-            gamma[:, self.present[k]] = infer_block(block, beta, share, settings)[0]
+            gamma[:, self.present[k]] = infer_block(self.blocks[k], beta, share, settings)[0]
             result.append(gamma)
         return result
 

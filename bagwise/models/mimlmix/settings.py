@@ -10,42 +10,8 @@ import numpy as np
 from bagwise.bags import Bags
 from bagwise.errors import DataError
 
-_CHOICES = {
-    "covariance": ("full", "tied", "diag"),
-    "background": ("counts", "uniform"),
-    "sets": ("top", "threshold"),
-    "inference": ("vb", "cvb0"),
-    "unlabelled": ("background", "skip"),
-    "mode": ("tuned", "paper"),
-}
 _SMOOTHING = {"kappa": ("counts", 300.0), "nu": ("gaussian", 10.0)}  # kind of view, value where none has it
 _ZEROS_OF_COUNTS = 0.75  # share of zeros from which whole numbers are taken for counts of words
-
-
-def check_parameters(model: Any) -> None:
-    """Refuse parameters that cannot be meant."""
-    for name, allowed in _CHOICES.items():
-        if getattr(model, name) not in allowed:
-            raise ValueError(f"{name} must be one of {allowed}, got {getattr(model, name)!r}")
-    for name in ("kappa", "alpha_train", "xi", "width", "alpha_topic", "topic_smoothing"):
-        for value in _values(getattr(model, name)):
-            if value != "auto" and not value > 0:
-                raise ValueError(f"{name} must be above 0, got {value}")
-    for name in ("eta", "nu"):
-        for value in _values(getattr(model, name)):
-            if value != "auto" and not value >= 0:
-                raise ValueError(f"{name} must be at least 0, got {value}")
-    if model.n_topics != "auto" and model.n_topics < 1:
-        raise ValueError(f"n_topics must be at least 1, got {model.n_topics}")
-    if model.max_iter < 1 or model.max_inner < 1:
-        raise ValueError("max_iter and max_inner must be at least 1")
-
-
-def _values(given: Any) -> list[Any]:
-    """All values of a parameter that may be one for all views, a sequence or a mapping."""
-    if isinstance(given, Mapping):
-        return list(given.values())
-    return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
 
 
 def given_settings(model: Any, n_views: int) -> dict[str, Any]:
@@ -100,13 +66,16 @@ def flat_settings(given: Mapping[str, Any], hypers: Mapping[str, dict]) -> dict[
     return flat
 
 
-def _by_view(name: str, value: Any, views: list[str]) -> dict[str, Any] | None:
-    """Entries of a sequence or mapping by view, "auto" where a mapping is silent; None for a single value."""
+def _by_view(name: str, value: Any, views: list[str], silent: Any = "auto") -> dict[str, Any] | None:
+    """Entries of a sequence or mapping by view; None for a single value.
+
+    ``silent`` is the entry of a view that a mapping does not name.
+    """
     if isinstance(value, Mapping):
         unknown = [v for v in value if v not in views]
         if unknown:
             raise DataError(f"{name} names the views {unknown}; the views are {views}")
-        return {v: value.get(v, "auto") for v in views}
+        return {v: value.get(v, silent) for v in views}
     if not isinstance(value, Iterable) or isinstance(value, str):
         return None
     values = list(value)
@@ -126,10 +95,11 @@ def nested_settings(flat: Mapping[Any, Any]) -> dict[str, Any]:
     return nested
 
 
-def fixed_settings(model: Any, n_views: int, seed: int) -> dict[str, Any]:
+def fixed_settings(model: Any, views: list[str], seed: int) -> dict[str, Any]:
     """Settings that are never searched."""
     paper = model.mode == "paper"
-    tau = np.broadcast_to(np.asarray(model.tau, dtype=np.float64), (n_views,)).copy()
+    by_view = _by_view("tau", model.tau, views, 5.0)
+    tau = np.array([model.tau if by_view is None else by_view[v] for v in views], dtype=np.float64)
     return {
         "tau": tau if model.weighted_views else None,
         "tied_start": 0 if paper else model.tied_start,
@@ -150,21 +120,15 @@ def fixed_settings(model: Any, n_views: int, seed: int) -> dict[str, Any]:
 def view_settings(model: Any, views: Mapping[str, Bags]) -> dict[str, dict[str, Any]]:
     """Kind of every view and what is fixed about it before training."""
     result = {}
+    by_view = _by_view("view_kinds", model.view_kinds, list(views))
     for name, bags in views.items():
-        kind = model.view_kinds
-        if isinstance(kind, Mapping):
-            unknown = set(kind) - set(views)
-            if unknown:
-                raise DataError(f"view_kinds names {sorted(unknown)}; the views are {list(views)}")
-            kind = kind.get(name, "auto")
+        kind = model.view_kinds if by_view is None else by_view[name]
         if kind == "auto":
             kind = "counts" if looks_like_counts(bags) else "gaussian"
         if kind == "counts":
             result[name] = _count_settings(name, bags, model.background)
-        elif kind == "gaussian":
-            result[name] = _gaussian_settings(bags, model.covariance, model.width)
         else:
-            raise ValueError(f"the kind of view {name!r} must be 'counts' or 'gaussian', got {kind!r}")
+            result[name] = _gaussian_settings(bags, model.covariance, model.width)
     return result
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from bagwise.kernels.numeric import frozen
 from bagwise.metrics import average_precision
 from bagwise.models.mimlmix import topic_kernels as kernels
 from bagwise.models.mimlmix.em import starts
+from bagwise.models.mimlmix.loops import spread
 
 _PIECES = 4
 CANDIDATES = (1, 5, 10, 20, 50, 100, 200)
@@ -31,16 +33,19 @@ def fit_topics(
     labels.
     """
     doc, labels = np.nonzero(Y)
-    doc_start = starts(np.bincount(doc, minlength=len(Y)))
+    sets = label_sets(doc, labels, np.ones(len(doc)), len(Y))
     n_labels = Y.shape[1]
     first = rng.randint(n_topics, size=len(Y))[doc]
     q = np.full((len(labels), n_topics), 0.1 / n_topics)
     q[np.arange(len(labels)), first] += 0.9
     counts = np.zeros((n_labels, n_topics))
     np.add.at(counts, labels, q)
-    fresh = np.empty((_PIECES, n_labels, n_topics))
+    fresh, own = np.empty((_PIECES, n_labels, n_topics)), np.ones((_PIECES, 2, n_topics))
     for _ in range(n_sweeps if n_topics > 1 else 0):
-        kernels.sweep_topics(doc_start, labels, counts, counts.sum(axis=0), alpha, smoothing, q, fresh)
+        fresh.fill(0.0)
+        inverse = 1.0 / (counts.sum(axis=0) + smoothing * n_labels)
+        known = (sets, frozen(counts), frozen(inverse), alpha, smoothing)
+        spread(kernels.sweep_topics, _PIECES, *known, q, fresh, own, pairs=q.size, cost=2.0)
         new = fresh.sum(axis=0)
         moved = np.abs(new - counts).sum() / max(len(labels), 1)
         counts = new
@@ -76,10 +81,37 @@ def completion(
 def topic_shares(Y: np.ndarray, topics: np.ndarray, *, alpha: float = 0.1, sharp: bool = True) -> np.ndarray:
     """Topic distribution of every label set under given topics."""
     doc, labels = np.nonzero(Y)
-    doc_start = starts(np.bincount(doc, minlength=len(Y)))
-    theta = np.empty((len(Y), len(topics)))
-    kernels.fold_in_sets(doc_start, labels, np.ascontiguousarray(topics.T), alpha, sharp, 50, theta)
+    sets = label_sets(doc, labels, np.ones(len(doc)), len(Y))
+    return fold_in(sets, transposed(topics), alpha, sharp, 50)
+
+
+def transposed(topics: np.ndarray) -> np.ndarray:
+    """Topics as the loops read them, (n_labels, n_topics).
+
+    Writable, unlike all else that loops only read: a row may be one of these or one of the loop's own.
+    """
+    return np.array(topics.T, order="C")
+
+
+def fold_in(sets: Any, beta: np.ndarray, alpha: float, sharp: bool, max_sweeps: int) -> np.ndarray:
+    """Topic distributions of label sets with amounts; ``beta`` as `transposed` gives it."""
+    n_sets, n_topics = len(sets.start) - 1, beta.shape[1]
+    theta = np.empty((n_sets, n_topics))
+    widest = int(np.diff(sets.start).max(initial=0))
+
+    def loop(first: int, last: int) -> None:
+        room = kernels.TopicRoom.make(n_topics, widest)
+        kernels.fold_in(first, last, sets, beta, float(alpha), sharp, max_sweeps, theta, room)
+
+    pairs = len(sets.labels) * n_topics
+    spread(loop, n_sets, pairs=pairs, cost=10.0, work=sets.start + np.arange(n_sets + 1))
     return theta
+
+
+def label_sets(bag: np.ndarray, labels: np.ndarray, amounts: np.ndarray, n_bags: int) -> kernels.LabelSets:
+    """Labels of bags, ready for the loops; ``bag`` rises."""
+    start = starts(np.bincount(bag, minlength=n_bags))
+    return kernels.LabelSets(frozen(start), frozen(labels), frozen(amounts))
 
 
 def choose_n_topics(Y: np.ndarray, rng: Any, *, alpha: float = 0.1, smoothing: float = 0.01) -> int:

@@ -1,10 +1,8 @@
 """MIMLmix against enumeration, plain NumPy references and its own invariants."""
 
 import itertools
-import math
 import pickle
 
-import numba
 import numpy as np
 import pytest
 import skops.io
@@ -17,14 +15,19 @@ from bagwise import Bags, MultiViewBags
 from bagwise.datasets.mimlmix_like import make_mimlmix_like
 from bagwise.errors import DataError
 from bagwise.metrics import average_precision
-from bagwise.models.mimlmix import kernels
-from bagwise.models.mimlmix import predict_kernels as mimlmix_predict
-from bagwise.models.mimlmix import topic_kernels as mimlmix_topics
+from bagwise.models.mimlmix import kernels, loops, topic_kernels
 from bagwise.models.mimlmix import views as _mimlmix_views
 from bagwise.models.mimlmix.em import Layout, collect_statistics, train, view_weights
 from bagwise.models.mimlmix.estimator import MIMLMix
 from bagwise.models.mimlmix.select import choose_settings
-from bagwise.models.mimlmix.topics import completion, fit_topics, label_distributions
+from bagwise.models.mimlmix.topics import (
+    completion,
+    fit_topics,
+    fold_in,
+    label_distributions,
+    transposed,
+)
+from bagwise.models.mimlmix.topics import label_sets as ragged_sets
 
 FIXED = {
     "eta": 3.0,
@@ -135,47 +138,6 @@ def started(views, Y, settings):
 # ---------------------------------------------------------------------- the E-step and the bound
 
 
-def test_digamma():
-    x = np.concatenate([np.geomspace(1e-6, 1.0, 50), np.linspace(1.0, 60.0, 200), [1e4, 1e8]])
-    got = np.array([kernels.digamma(v) for v in x])
-    np.testing.assert_allclose(got, digamma(x), rtol=1e-10, atol=1e-11)
-    x = x[x > 2e-3]  # below, the exponential underflows
-    got = np.array([kernels.exp_digamma(v) for v in x])
-    np.testing.assert_allclose(got, np.exp(digamma(x)), rtol=2e-9)
-    assert kernels.exp_digamma(1e-6) == 0.0
-
-
-def test_dot_is_exact_to_rounding_and_keeps_undefined_numbers():
-    """The compiler may reorder the sum, and nothing else: neither infinities nor NaN may get lost."""
-    rng = np.random.default_rng(0)
-    for n in (0, 1, 2, 3, 7, 16, 33, 500):
-        a, b = rng.standard_normal(n) * 10.0 ** rng.integers(-8, 8, n), rng.standard_normal(n)
-        room = n * 2.3e-16 * np.abs(a * b).sum()
-        assert abs(kernels.dot(a, b, n) - math.fsum(a * b)) <= room
-        if n > 2:
-            assert kernels.dot(a, b, n - 2) == pytest.approx(math.fsum((a * b)[:-2]), abs=room)
-            for bad in (np.nan, np.inf, -np.inf):
-                c = np.abs(a)
-                c[n // 2] = bad
-                np.testing.assert_equal(kernels.dot(c, np.ones(n), n), bad)
-            c[:2] = np.inf, -np.inf
-            assert np.isnan(kernels.dot(c, np.ones(n), n))
-
-
-def test_minute_priors_do_not_vanish():
-    """exp(psi) of every entry underflows; relative to the largest it does not."""
-    gamma = np.array([1e-3, 1.01e-3, 5e-4])
-    psi, e = np.empty(3), np.empty(3)
-    mimlmix_predict._prior_strength(gamma, 3, True, psi, e)
-    wanted = digamma(gamma) - digamma(gamma).max()
-    np.testing.assert_allclose(e, np.exp(wanted), rtol=1e-8)
-    gamma = np.array([0.01, 3.0, 50.0])
-    mimlmix_predict._prior_strength(gamma, 3, True, psi, e)
-    np.testing.assert_allclose(e, np.exp(digamma(gamma)), rtol=1e-9)
-    mimlmix_predict._prior_strength(gamma, 3, False, psi, e)
-    np.testing.assert_array_equal(e, gamma)
-
-
 @pytest.mark.parametrize("counts", ["tokens", "vectors"])
 @pytest.mark.parametrize("covariance", ["full", "tied", "diag"])
 def test_e_step_and_bound_equal_a_plain_reference(counts, covariance):
@@ -186,7 +148,7 @@ def test_e_step_and_bound_equal_a_plain_reference(counts, covariance):
     gamma = layout.cold_gamma(0.7, weights)
     found = collect_statistics(layout, weights, 0.7, gamma, 4, 0.0)
     slow = slow_e_step(logp, views, Y, weights, 0.7, 4)
-    np.testing.assert_allclose(gamma, np.concatenate([g for g, _, _ in slow]), rtol=1e-9)
+    np.testing.assert_allclose(gamma, np.concatenate([g for g, _, _ in slow]), rtol=5e-9)
     np.testing.assert_allclose(found.bound, sum(b for _, _, b in slow), rtol=1e-9)
     # statistics of the M-step, eqs. 7-9, from the reference's phi
     S, mass, first = np.zeros((6, 4)), np.zeros(4), np.zeros((4, 3))
@@ -257,12 +219,34 @@ def test_bound_stays_below_the_exact_evidence(seed):
     assert found.bound > exact - 0.6 * len(Y)  # and is not far below
 
 
-def test_underflow_falls_back_to_logarithms():
-    P = np.array([1e-300, 1e-305, 0.0])
-    out = np.empty(3)
-    got = kernels.row_posterior(P, 0, 3, np.array([-700.0, -690.0, -650.0]), out)
-    np.testing.assert_allclose(out.sum(), 1.0)
-    assert np.isfinite(got)
+@pytest.mark.parametrize("cold", [True, False])
+@pytest.mark.parametrize("sharp", [True, False])
+def test_inference_where_products_underflow(sharp, cold):
+    """Against logarithms throughout; bags two and three underflow, one row by row, one in the prior."""
+    rng = np.random.default_rng(0)
+    P = rng.random((9, 4)) ** 3
+    P[4], P[5] = [1e-300, 1e-305, 0.0, 1e-299], [1.0, 1e-300, 1e-300, 0.0]
+    weight = rng.random(9)
+    alpha = np.repeat([0.5, 0.4, 1e-5], 4) * (1.0 + rng.random(12))
+    starts = [4 * np.arange(4), np.array([0, 3, 6, 9]), 4 * np.array([0, 3, 6, 9])]
+    pairs = kernels.Pairs.of(*starts, weight)
+    start = alpha + np.repeat([weight[:3].sum() / 4, weight[3:6].sum() / 4, 1e-5], 4)
+    bounds = kernels.Bounds(300, 1e-12, sharp, cold)
+    gamma, flat = start.copy(), P.ravel().copy()
+    psi = loops.infer(pairs, flat, alpha, gamma, bounds)
+    log_r = loops.phi(pairs, flat, psi)
+    assert np.isfinite(gamma).all()
+    assert np.isfinite(log_r).all()
+    for n in range(3):
+        rows, own = slice(3 * n, 3 * n + 3), slice(4 * n, 4 * n + 4)
+        g = start[own]
+        for _ in range(300):
+            s = np.log(np.maximum(P[rows], 1e-290)) + (digamma(g) if sharp else np.log(g))
+            phi = np.exp(s - logsumexp(s, axis=1, keepdims=True))
+            g = alpha[own] + weight[rows] @ phi
+        room = 1e-4 if cold else 1e-7  # cold: labels with a share below 1e-5 were set aside on the way
+        np.testing.assert_allclose(gamma[own], g, rtol=1e-6, atol=room)
+        np.testing.assert_allclose(flat.reshape(9, 4)[rows], phi, atol=100 * room)
     views, Y = two_views(3)
     model = MIMLMix(**{**FIXED, "xi": 1e-4, "alpha_train": 1e-3}).fit(MultiViewBags(views), Y)
     assert np.isfinite(model.elbo_).all()
@@ -467,8 +451,8 @@ def test_topics_of_a_label_set_equal_a_plain_fold_in(sharp):
         for _ in range(8):
             q = (np.exp(digamma(gamma)) if sharp else gamma) * beta[labels]
             gamma = alpha + amounts @ (q / q.sum(axis=1, keepdims=True))
-        theta, room = np.empty(n_topics), [np.empty(n_topics) for _ in range(2)]
-        mimlmix_topics.fold_in(labels, amounts, n, np.ascontiguousarray(beta), alpha, sharp, 8, *room, theta)
+        sets = ragged_sets(np.zeros(n, dtype=int), labels, amounts, 1)
+        theta = fold_in(sets, transposed(beta.T), alpha, sharp, 8)[0]
         assert np.abs(theta - gamma / gamma.sum()).sum() < 5e-3
 
 
@@ -534,19 +518,34 @@ def test_sampling_is_seeded_and_bags_do_not_influence_each_other():
     assert not np.allclose(expected, sampled)
 
 
-def test_results_do_not_depend_on_threads():
-    data = make_mimlmix_like("imageclef", 60, random_state=5)
+@pytest.mark.parametrize("size", ["imageclef", "iaprtc", "citeseer"])
+def test_results_do_not_depend_on_threads(size, monkeypatch):
+    data = make_mimlmix_like(size, 60, random_state=5)
     results = []
-    before = numba.get_num_threads()
-    try:
-        for n_threads in (1, before):
-            numba.set_num_threads(n_threads)
-            model = MIMLMix(**{**FIXED, "max_iter": 6}).fit(data.bags, data.Y)
-            results.append((model.elbo_, model.label_scores(data.bags), model.label_topics_))
-    finally:
-        numba.set_num_threads(before)
+    monkeypatch.setattr(loops, "_WORTH_A_THREAD", 1.0)  # small data are cut, too
+    for n_threads in (1, 3):
+        monkeypatch.setattr(loops, "cores", lambda n=n_threads: n)
+        model = MIMLMix(**{**FIXED, "max_iter": 6}).fit(data.bags, data.Y)
+        phi = model.instance_scores(data.bags)
+        phi = np.vstack(list(phi.values())) if isinstance(phi, dict) else phi
+        results.append((model.elbo_, model.label_scores(data.bags), model.label_topics_, phi))
     for a, b in zip(*results):
         np.testing.assert_array_equal(a, b)
+
+
+def test_every_loop_is_compiled_once():
+    """One type per argument: fits with views of all kinds, predictions and annotations share their loops."""
+    for size in ("imageclef", "iaprtc", "citeseer"):
+        data = make_mimlmix_like(size, 40, random_state=5)
+        model = MIMLMix(**{**FIXED, "max_iter": 6}).fit(data.bags, data.Y)
+        model.annotate(data.bags, data.Y, return_proba=True)
+        model.instance_scores(data.bags)
+        model.partial_fit(data.bags, data.Y)
+    loaded = pickle.loads(pickle.dumps(model))
+    loaded.predict(data.bags)
+    for name, loop in {**vars(kernels), **vars(topic_kernels)}.items():
+        if hasattr(loop, "overloads") and loop.__module__.startswith("bagwise.models.mimlmix"):
+            assert len(loop.overloads) <= 1, name
 
 
 def test_annotation_within_known_sets_is_the_training_e_step():
@@ -663,7 +662,7 @@ def test_views_have_their_own_smoothing():
         fitted(kappa={"sound": 1.0})
     with pytest.raises(DataError, match="3 entries for the 2 views"):
         fitted(kappa=[1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match="kappa must be above 0"):
+    with pytest.raises(ValueError, match="kappa of MIMLMix must be"):
         fitted(kappa={"visual": 0.0})
 
 
@@ -807,9 +806,9 @@ def test_label_distribution_in_the_units_of_the_data():
 def test_errors_say_what_to_do():
     views, Y = two_views(12, n_bags=20)
     bags = MultiViewBags(views)
-    with pytest.raises(ValueError, match="kappa must be above 0"):
+    with pytest.raises(ValueError, match="kappa of MIMLMix must be"):
         MIMLMix(kappa=0.0).fit(bags, Y)
-    with pytest.raises(ValueError, match="mode must be one of"):
+    with pytest.raises(ValueError, match="mode of MIMLMix must be"):
         MIMLMix(mode="printed").fit(bags, Y)
     with pytest.raises(DataError, match="negative numbers"):
         MIMLMix(**FIXED, view_kinds={"x": "counts"}).fit(bags, Y)

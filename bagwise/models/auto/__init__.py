@@ -1,1 +1,0 @@
-"""The default: an ensemble of members for bags and instances."""
