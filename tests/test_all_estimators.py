@@ -3,12 +3,17 @@
 import inspect
 import re
 
+import numpy as np
 import pytest
+from pyarrow import parquet
 from sklearn.base import clone
 
-from bagwise import all_estimators
+import bagwise
+from bagwise import Dataset, actions, all_estimators
 from bagwise.checks import all_checks
 from bagwise.checks.estimator_checks import check_scikit_learn
+from bagwise.checks.sample import fitted
+from bagwise.inspection import label_names
 
 ESTIMATORS = [cls for _, cls in all_estimators()]
 
@@ -41,6 +46,20 @@ def test_common_check(model, check):
         if reason is None:
             raise
         pytest.xfail(reason)
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS, ids=lambda cls: cls.__name__)
+def test_command_line_says_what_predict_says(cls, tmp_path):
+    model, bags, _ = fitted(default(cls))
+    bagwise.save(model, tmp_path / "model.skops")
+    names = ("a", "b", "c")
+    bagwise.write(Dataset(bags, np.zeros((len(bags), 3)), label_names=names), tmp_path / "data.npz")
+    actions.predict(tmp_path / "model.skops", tmp_path / "data.npz", tmp_path / "out.parquet")
+    table = parquet.read_table(tmp_path / "out.parquet").to_pydict()
+    known = label_names(model)
+    expected = [[known[l] for l in np.flatnonzero(row)] for row in model.predict(bags)]
+    assert table["labels"] == expected
+    np.testing.assert_array_equal(np.column_stack([table[n] for n in known]), model.decision_function(bags))
 
 
 @pytest.mark.filterwarnings("ignore")

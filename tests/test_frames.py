@@ -167,13 +167,16 @@ def test_further_label_columns_are_no_features():
     table = pd.DataFrame(
         {"bag_id": [1, 1, 2], "A": [1, 1, 0], "B": [0, 0, 1], "C": [1, 1, 1], "D": [0, 0, 0], "f": [1, 0, 1]}
     )
-    with pytest.warns(DataWarning, match=r"'B', 'C', 'D' \(0 and 1 as the labels"):
+    with pytest.warns(DataWarning, match=r"'B', 'C', 'D' \(0 and 1 like the labels"):
         data = Dataset.from_frame(table, labels=["A"])
     assert data.bags.feature_names == ("f",)
     assert data.roles == {
         "bag_id": "bag", "A": "label", "B": "left out", "C": "left out", "D": "left out", "f": "feature"
     }  # fmt: skip
     assert Dataset.from_frame(table, features=["B", "f"], labels=["A"]).bags.n_features == 2
+    with pytest.warns(DataWarning, match="the features 'A', 'B' hold 0 and 1") as caught:
+        assert Dataset.from_frame(table).bags.n_features == 5
+    assert caught[0].filename == __file__
 
 
 def full():

@@ -155,7 +155,7 @@ class Dataset:
         >>> data.Y.ravel().tolist()
         [1, 0]
         >>> print(data.roles)
-        bag: bag_id; feature: f; label: wren
+        bag: bag_id; label: wren; feature: f
         >>> Dataset.from_frame(table, features=["f"], labels={"x": "wren;robin", "y": ""}).label_sets
         [['robin', 'wren'], []]
         """

@@ -27,7 +27,7 @@ def parts_of_frame(
 ) -> dict[str, Any]:
     """Arguments of `Dataset` from a table with one row per instance; see `Dataset.from_frame`."""
     from bagwise.utils.arrow import as_table, long_table, to_numpy
-    from bagwise.utils.columns import Roles
+    from bagwise.utils.columns import Roles, warn_of_labels
 
     columns = list(frame.columns) if not hasattr(frame, "column_names") else frame.column_names
     columns = columns if all(isinstance(c, str) for c in columns) else as_table(frame).column_names
@@ -87,6 +87,8 @@ def parts_of_frame(
         elif "label_names" not in found:
             sets = {name for row in found["Y"] for name in row}
             found["label_names"] = sorted(sets | {v for v in known if v is not None})
+    if "Y" not in found and features is None and parts.feature_names is not None:
+        warn_of_labels(dict(zip(parts.feature_names, parts.X.T)), offsets, None, stacklevel=3)
     if taken.get("group") == "group":
         found["groups"] = values("group")
     if taken.get("splits") == "splits":

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from bagwise.bags import Bags
-from bagwise.dataset import UNKNOWN, Dataset, bag_columns
+from bagwise.dataset import MOST_FLAGS, UNKNOWN, Dataset, bag_columns
 from bagwise.errors import DataError, quoted
 from bagwise.io._csv_roles import FEATURE, is_plain
 from bagwise.io._facts import kind_of
@@ -102,11 +102,11 @@ def _simplified(dataset: Dataset) -> tuple[Dataset, list[str]]:
             gone.append("the label '' of instances")
             known = np.where(known == nameless, UNKNOWN, known)
     gone += lost_facts(dataset, ("description", "citation", "licence"))
-    columns = bag_columns(dataset)
-    if "labels" in columns and dataset.label_names != tuple(sorted(set(dataset.label_names))):
-        gone.append("the order of the labels")
-    if "labels" in columns and (dataset.label_counts == 0).any():
-        gone.append("labels that no bag has")
+    if len(dataset.label_names) > MOST_FLAGS:  # written as names, whatever gets lost
+        if list(dataset.label_names) != sorted(dataset.label_names):
+            gone.append("the order of the labels")
+        if (dataset.label_counts == 0).any():
+            gone.append("labels that no bag has")
     return replace(dataset, bags=plain_bags, Y=dataset.Y_sparse, instance_Y=known, splits=splits), gone
 
 

@@ -48,7 +48,7 @@ from bagwise.io._grouping import classes_to_labels, natural_names
 from bagwise.io._numbers import whole_numbers
 from bagwise.io._source import MAX_BYTES, read_bytes, read_text
 from bagwise.utils.arrow import to_numpy
-from bagwise.utils.columns import like_labels
+from bagwise.utils.columns import LIKE_LABELS, like_labels, warn_of_labels
 
 __all__ = ["NAME", "SUFFIXES", "check_writable", "lost", "read", "recognises", "write"]
 
@@ -132,7 +132,7 @@ def read(
     rows = Rows(text, columns[roles.bag])
     if labels is not None and roles.flags and features is None:
         alike = {
-            k: "0 and 1 as the labels, the same within each bag"
+            k: LIKE_LABELS
             for k in roles.features
             if not text.first[k].startswith(FEATURE)
             and like_labels(columns[k].to_numpy()[rows.order], rows.offsets)
@@ -155,6 +155,9 @@ def read(
         feature_names=roles.feature_names,
     )
     Y, names, known = read_labels(text, roles, columns, rows, label_names)
+    if Y is None and features is None:
+        titles = [text.first[k] for k in roles.features]
+        warn_of_labels(dict(zip(titles, bags.X.T)), bags.offsets, path, stacklevel=3)
     check_labels(len(bags), len(names), max_bytes, path)
     return Dataset(
         bags, Y, names, instance_Y=known, name=_stem(path), roles=public, **_beside(roles, columns, rows)

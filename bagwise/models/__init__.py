@@ -1,5 +1,8 @@
 """The catalogue: one algorithm, one file."""
 
+# The default
+from bagwise.models.auto.classifier import BagClassifier
+
 # Bounds that every table needs
 from bagwise.models.bounds.dummy import MIMLDummy
 from bagwise.models.bounds.single_instance import SingleInstanceLogisticRegression
@@ -48,6 +51,7 @@ __all__ = [
     "MIMLSVM",
     "MISVM",
     "MMMIL",
+    "BagClassifier",
     "CodebookSVM",
     "MIMLDummy",
     "MIMLFast",

@@ -1,7 +1,17 @@
 """The only room that knows joblib, thread pools and the threads of BLAS."""
 
-from bagwise.parallel.blas import small_products
+from bagwise.parallel.blas import openmp_threads, small_products
 from bagwise.parallel.local import cores, forced_threads, in_threads, run, stream, threads
 from bagwise.parallel.pool import Workers
 
-__all__ = ["Workers", "cores", "forced_threads", "in_threads", "run", "small_products", "stream", "threads"]
+__all__ = [
+    "Workers",
+    "cores",
+    "forced_threads",
+    "in_threads",
+    "openmp_threads",
+    "run",
+    "small_products",
+    "stream",
+    "threads",
+]

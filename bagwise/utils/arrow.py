@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from scipy import sparse
 
 from bagwise.errors import DataError, quoted
-from bagwise.utils.columns import doubt, like_labels, listed
+from bagwise.utils.columns import LIKE_LABELS, doubt, like_labels, listed
 
 
 def as_table(frame: Any) -> pa.Table:
@@ -103,7 +103,7 @@ def long_table(
             if flags:
                 for name in chosen:
                     if like_labels(to_numpy(table.column(name))[order], offsets):
-                        doubtful[name] = "0 and 1 as the labels, the same within each bag"
+                        doubtful[name] = LIKE_LABELS
                 chosen = [name for name in chosen if name not in doubtful]
             if not chosen:
                 raise DataError(_no_features(table, bag, doubtful))

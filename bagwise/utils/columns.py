@@ -33,6 +33,8 @@ _RULES = (
     ("a part or group", r"folds?|splits?|groups?"),
 )
 _CAMEL = re.compile(r"[a-z](Id|ID)s?$")
+_ORDER = ("bag", "labels", "label", "instance label", "group", "splits", "feature", "fact", "left out")
+LIKE_LABELS = "0 and 1 like the labels, the same within each bag"
 _SHOWN = 6  # columns of one role that are named in one line
 
 
@@ -102,22 +104,23 @@ class Roles(Mapping[str, str]):
         return [column for column, its in self._roles.items() if its == role]
 
     def __str__(self) -> str:
-        return "; ".join(self._line(role) for role in dict.fromkeys(self._roles.values()))
+        return "; ".join(self._line(role) for role in _ORDER if role in self._roles.values())
 
     def __repr__(self) -> str:
         return f"Roles({self})"
 
     def _line(self, role: str) -> str:
         columns = self.of(role)
-        shown = [self._title(c) for c in columns]
-        if len(shown) > _SHOWN:
-            shown = [*shown[: _SHOWN - 2], "...", shown[-1]]
+        reasons: dict[str, list[str]] = {}
+        for column in columns:
+            name = column if column.strip() else repr(column)
+            reasons.setdefault(self.doubtful.get(column, ""), []).append(name)
+        shown = []
+        for reason, names in reasons.items():
+            few = names if len(names) <= _SHOWN else [*names[: _SHOWN - 2], "...", names[-1]]
+            shown.append(", ".join(few) + (f" ({reason})" if reason else ""))
         several = f"{len(columns)} {role}s" if len(columns) > 1 and role != "left out" else role
         return f"{several}: {', '.join(shown)}"
-
-    def _title(self, column: str) -> str:
-        name = column if column.strip() else repr(column)
-        return f"{name} ({self.doubtful[column]})" if column in self.doubtful else name
 
     def warn(self, path: str | PathLike[str] | None = None, stacklevel: int = 2) -> None:
         """Name the columns of numbers that were not taken as features, if there are any."""
@@ -131,6 +134,23 @@ class Roles(Mapping[str, str]):
         warnings.warn(
             f"{place}not taken as features: {what}. Say which columns are features with features=[...], or "
             "that these are facts about instances with info=[...]",
+            DataWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def warn_of_labels(
+    columns: Mapping[str, np.ndarray], offsets: np.ndarray, path: str | PathLike[str] | None, stacklevel: int
+) -> None:
+    """Where no labels were found: name features (in bag order) that look like labels that nobody named."""
+    if not (np.diff(offsets) > 1).any():
+        return  # bags of one instance: every column is the same within a bag
+    alike = [name for name, v in columns.items() if np.ptp(v) > 0 and like_labels(v, offsets)]
+    if alike:
+        place = "" if path is None else f"{path}: "
+        warnings.warn(
+            f"{place}no labels were found, and the features {listed(map(repr, alike))} hold 0 and 1, the "
+            "same within each bag; if they are labels, say so with labels=[...]",
             DataWarning,
             stacklevel=stacklevel + 1,
         )

@@ -367,15 +367,23 @@ def test_a_column_may_say_that_it_is_a_feature(tmp_path):
 
 def test_labels_that_were_not_chosen_are_no_features(tmp_path):
     rows = [["x", 1, 0, 1, 0.5, 1], ["x", 1, 0, 1, 1, 0], ["y", 0, 0, 0, 1, 1]]
-    with pytest.warns(DataWarning, match=r"'B', 'C' \(0 and 1 as the labels, the same within each bag\)"):
+    with pytest.warns(DataWarning, match=r"'B', 'C' \(0 and 1 like the labels, the same within each bag\)"):
         data = columns(tmp_path, "bag A B C f g", *rows, labels=["A"])
     assert data.bags.feature_names == ("f", "g") and data.label_names == ("A",)
     assert str(data.roles) == (
-        "bag: bag; label: A; left out: B (0 and 1 as the labels, the same within each bag), "
-        "C (0 and 1 as the labels, the same within each bag); 2 features: f, g"
+        "bag: bag; label: A; 2 features: f, g; "
+        "left out: B, C (0 and 1 like the labels, the same within each bag)"
     )
     prefixed = columns(tmp_path, "bag label:A label:B f", ["x", 1, 0, 0.5], labels=["label:A"])
     assert prefixed.label_names == ("A",) and prefixed.bags.feature_names == ("f",)
+
+
+def test_columns_that_may_be_labels_are_named_when_there_are_none(tmp_path):
+    rows = [["x", 1, 0, 0.5, 1], ["x", 1, 0, 1, 0], ["y", 0, 0, 1, 1]]
+    with pytest.warns(DataWarning, match=r"the features 'A' hold 0 and 1.*labels=") as caught:
+        data = columns(tmp_path, "bag A zero f g", *rows)
+    assert data.bags.n_features == 4 and len(caught) == 1
+    columns(tmp_path, "bag A f", ["x", 1, 2], ["y", 0, 2])  # bags of one instance tell nothing
 
 
 def test_empty_columns(tmp_path):

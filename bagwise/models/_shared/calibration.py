@@ -19,7 +19,9 @@ def fit_sigmoids(S: np.ndarray, Y: np.ndarray) -> np.ndarray:
     .. math:: \sum_{bl} -\log p(Y_{bl} | S_{bl}, \theta_l)
         + 4 \sum_l (a_l - a)^2 + .3 \sum_l (b_l - b)^2 + .1 a^2,
 
-    a convex problem, by Newton's method: rare labels borrow from the others.
+    a convex problem, by Newton's method: rare labels borrow from the others. A slope below 0 becomes 0, and
+    its label is answered by how often it occurs: answers to bags left out fall with the label of the bag that
+    is missing, so that a scorer without any knowledge would otherwise pass for a good one turned round.
 
     Parameters
     ----------
@@ -64,6 +66,10 @@ def fit_sigmoids(S: np.ndarray, Y: np.ndarray) -> np.ndarray:
         if value - new < 1e-7 * (1.0 + abs(value)):
             break
         value = new
+    useless = theta[0] <= 0.0
+    carried = Y.sum(axis=0)[useless]
+    theta[0, useless] = 0.0
+    theta[1, useless] = np.log((carried + 0.5) / (len(Y) - carried + 0.5))
     return theta
 
 

@@ -16,6 +16,7 @@ from bagwise.base.parameters import JOBS, Choice, Seed, Whole
 from bagwise.models._shared.each_label import each_label
 from bagwise.models._shared.svm import MACHINE, gram, precomputed_machine, resolve_gamma, weights_of
 from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, blocks
+from bagwise.parallel import openmp_threads
 
 
 class CodebookSVM(ScaledClassifier):
@@ -42,7 +43,7 @@ class CodebookSVM(ScaledClassifier):
     max_iter : int, default=300
         Limit on the iterations of k-means.
     n_jobs : int, optional
-        Labels learned at a time.
+        Labels learned at a time, and threads of k-means.
     random_state : int, RandomState instance or None, default=None
         Seed of k-means.
 
@@ -137,13 +138,13 @@ class CodebookSVM(ScaledClassifier):
             max_iter=self.max_iter,
             random_state=check_random_state(self.random_state),
         )
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), openmp_threads(self.n_jobs):
             # fewer distinct instances than words: the words that nobody needs go below
             warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
             k_means.fit(X)
         self.n_iter_ = k_means.n_iter_
         words = k_means.cluster_centers_
-        self.words_ = words[np.unique(pairwise_distances_argmin(X, words))]
+        self.words_ = words[np.unique(self._nearest(X, words))]
         H = self._histograms(X, offsets)
         self.gamma_ = resolve_gamma(self.gamma, H)
         K = gram(self.kernel, self.gamma_, H, H)
@@ -151,10 +152,14 @@ class CodebookSVM(ScaledClassifier):
         self.support_, self.dual_coef_, self.intercept_ = weights_of(machines, len(K))
         self.support_histograms_ = H[self.support_]
 
+    def _nearest(self, X, words):
+        with openmp_threads(self.n_jobs):
+            return pairwise_distances_argmin(X, words)
+
     def _histograms(self, X, offsets):
         n_bags, n_words = len(offsets) - 1, len(self.words_)
         sizes = np.diff(offsets)
-        cells = np.repeat(np.arange(n_bags), sizes) * n_words + pairwise_distances_argmin(X, self.words_)
+        cells = np.repeat(np.arange(n_bags), sizes) * n_words + self._nearest(X, self.words_)
         return np.bincount(cells, minlength=n_bags * n_words).reshape(n_bags, n_words) / sizes[:, None]
 
     @property

@@ -45,6 +45,15 @@ def test_separable_and_constant_labels_stay_finite():
     assert P[:, 1].min() > 0.5 and P[:, 2].max() < 0.5
 
 
+def test_means_without_the_bag_are_no_knowledge():
+    # the mean of all other bags is lower for those that carry the label: turned round it would be perfect
+    Y = (np.random.default_rng(0).random((50, 3)) < 0.4).astype(float)
+    S = (Y.sum(axis=0) - Y) / 49.0
+    slope, intercept = fit_sigmoids(S / S.std(), Y)
+    assert (slope == 0).all()
+    np.testing.assert_allclose(expit(intercept), (Y.sum(axis=0) + 0.5) / 51.0)
+
+
 def test_weights_are_the_bounded_minimum():
     rng = np.random.default_rng(0)
     truth = rng.normal(size=(200, 2))

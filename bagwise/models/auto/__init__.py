@@ -1,0 +1,1 @@
+"""The default: an ensemble of members for bags and instances."""

@@ -1,0 +1,119 @@
+"""Members for text: sparse throughout, all labels in one problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import minimize
+from scipy.special import expit
+
+
+@dataclass(frozen=True)
+class TermWeights:
+    """Logarithmic counts times inverse document frequency, rows of length 1; documents are bags."""
+
+    idf: np.ndarray
+
+    @classmethod
+    def learn(cls, X: Any, offsets: np.ndarray) -> TermWeights:
+        """Learn from training bags in how many of them each word occurs."""
+        n = len(offsets) - 1
+        documents = sum_rows(abs(X), offsets)
+        frequency = np.bincount(documents.indices, minlength=X.shape[1])
+        return cls(np.log((1.0 + n) / (1.0 + frequency)) + 1.0)
+
+    def rows(self, X: Any) -> Any:
+        """Weighted rows, each of length 1 (or empty)."""
+        data = np.sign(X.data) * np.log1p(np.abs(X.data)) * self.idf[X.indices]
+        squares = np.bincount(_row_of(X), np.square(data), minlength=X.shape[0])
+        lengths = np.where(squares > 0, np.sqrt(squares), 1.0)
+        return sparse.csr_array((data / lengths[_row_of(X)], X.indices, X.indptr), shape=X.shape)
+
+    def bags(self, X: Any, offsets: np.ndarray) -> Any:
+        """The same of the sums of bags."""
+        return self.rows(sum_rows(X, offsets))
+
+
+def _row_of(X: Any) -> np.ndarray:
+    return np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+
+
+def sum_rows(X: Any, offsets: np.ndarray) -> Any:
+    """Sums of the sparse instances of each bag, as CSR.
+
+    Examples
+    --------
+    >>> sum_rows(sparse.csr_array(np.eye(3)), np.array([0, 2, 3])).toarray()
+    array([[1., 1., 0.],
+           [0., 0., 1.]])
+    """
+    n = X.shape[0]
+    member = sparse.csr_array((np.ones(n), np.arange(n), offsets), shape=(len(offsets) - 1, n))
+    total = sparse.csr_array(member @ X)
+    total.eliminate_zeros()
+    return total
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """Independent logistic regressions of all labels."""
+
+    coef: np.ndarray
+    intercept: np.ndarray
+
+    def logits(self, X: Any) -> np.ndarray:
+        """Logits (n, n_labels)."""
+        return np.asarray(X @ self.coef) + self.intercept
+
+
+def fit_logistic(
+    X: Any, Y: np.ndarray, alpha: float, weights: np.ndarray | None = None, start: Logistic | None = None
+) -> Logistic:
+    r"""Minimise the weighted log loss plus ``alpha / 2 |W|^2``, intercepts free, by L-BFGS.
+
+    Examples
+    --------
+    >>> X, Y = sparse.csr_array(np.repeat(np.eye(2), 20, axis=0)), np.repeat([[1], [0]], 20, axis=0)
+    >>> fit_logistic(X, Y, 0.1).logits(X)[[0, -1], 0].round(1)
+    array([ 4.4, -4.4])
+    """
+    d, L = X.shape[1], Y.shape[1]
+    Xt = X.T.tocsr()
+    w = np.ones(len(Y)) if weights is None else weights
+    total = float(w.sum())
+    if start is None:
+        share = np.clip(w @ Y / total, 1e-3, 1.0 - 1e-3)
+        start = Logistic(np.zeros((d, L)), np.log(share / (1.0 - share)))
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        theta = flat.reshape(d + 1, L)
+        F = X @ theta[:-1] + theta[-1]
+        R = (expit(F) - Y) * w[:, None]
+        value = float(((np.logaddexp(0.0, F) - F * Y) * w[:, None]).sum())
+        value += 0.5 * alpha * float(np.vdot(theta[:-1], theta[:-1]))
+        gradient = np.vstack([Xt @ R + alpha * theta[:-1], R.sum(axis=0)])
+        return value / total, gradient.ravel() / total
+
+    x0 = np.vstack([start.coef, start.intercept]).ravel()
+    found = minimize(loss, x0, jac=True, method="L-BFGS-B", options={"maxiter": 100, "gtol": 1e-5}).x
+    theta = found.reshape(d + 1, L)
+    return Logistic(theta[:-1].copy(), theta[-1].copy())
+
+
+def choose_alpha(
+    X: Any, Y: np.ndarray, train: np.ndarray, test: np.ndarray, alphas: Sequence[float], weights: np.ndarray
+) -> float:
+    """The penalty with the least log loss on rows left out; tried from strong to weak, each from the last."""
+    best, model = (np.inf, alphas[0]), None
+    for alpha in sorted(alphas, reverse=True):
+        model = fit_logistic(X[train], Y[train], alpha, weights[train], model)
+        F = model.logits(X[test])
+        loss = float(((np.logaddexp(0.0, F) - F * Y[test]) * weights[test][:, None]).sum())
+        if loss >= best[0]:
+            break
+        best = (loss, alpha)
+    return best[1]

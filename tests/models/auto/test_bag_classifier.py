@@ -1,0 +1,225 @@
+"""The default classifier: all kinds of data, nothing leaks, threads change nothing, choices can be seen."""
+
+import time
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from bagwise import Bags, MultiViewBags
+from bagwise.checks.estimator_checks import sample_bags
+from bagwise.datasets import load_dataset
+from bagwise.models import BagClassifier
+from bagwise.models.auto import classifier, view
+from bagwise.models.auto.view import MEMBERS
+
+
+def text_bags(n_bags=150, seed=0, n_words=1200):
+    """Sentences of topics, with words of their own and common ones; the last topic is no label."""
+    rng = np.random.default_rng(seed)
+    topic = rng.integers(0, 4, 4 * n_bags)
+    rates = np.full((4, n_words), 0.004)
+    for t in range(4):
+        rates[t, 30 * t : 30 * t + 30] = 0.15
+    X = sparse.csr_array(rng.poisson(rates[topic]).astype(float))
+    Y = np.zeros((n_bags, 4), dtype=np.int64)
+    Y[np.repeat(np.arange(n_bags), 4), topic] = 1
+    return Bags(X, np.arange(0, 4 * n_bags + 1, 4)), Y[:, :3], np.where(topic == 3, -1, topic)
+
+
+def test_bags_and_instances_of_digits():
+    data = load_dataset("digits", n_bags=180)
+    train, test = slice(0, 120), slice(120, None)
+    model = BagClassifier(random_state=0).fit(data.bags[train], data.Y[train])
+    assert model.effort_ == "full"
+    bags, Y = data.bags[test], data.Y[test]
+    z = data.instance_Y[data.bags[train].n_instances :]
+    assert (model.predict(bags) != Y).mean() < 0.06
+    assert (model.annotate(bags) == z).mean() > 0.85
+    assert (model.annotate(bags, Y) == z).mean() > 0.93
+    best = model.key_instances(bags)[:, :, 0]
+    hits = [z[best[b, l]] == l for b, l in zip(*np.nonzero(Y))]
+    assert np.mean(hits) > 0.85
+    P = model.predict_proba(bags)
+    assert np.abs(P.mean(axis=0) - Y.mean(axis=0)).mean() < 0.06  # calibrated in the large
+    assert set(model.weights_) == set(model.members_)
+    assert all(np.isfinite(f["log_loss"]) for f in model.members_.values())
+    assert model.log_loss_ <= min(f["log_loss"] for f in model.members_.values()) + 1e-3
+
+
+def test_labels_drawn_at_random_are_not_learned():
+    rng = np.random.default_rng(0)
+    bags, _ = sample_bags(n_bags=100)
+    Y = (rng.random((100, 3)) < 0.4).astype(int)
+    model = BagClassifier("fast", random_state=0).fit(bags, Y)
+    chance = -np.mean(Y.mean(0) * np.log(Y.mean(0)) + (1 - Y.mean(0)) * np.log(1 - Y.mean(0)))
+    assert model.log_loss_ > chance - 0.03  # answers to unseen bags know nothing
+    other, _ = sample_bags(n_bags=200, seed=5)
+    assert np.abs(model.predict_proba(other) - 0.4).mean() < 0.15
+
+
+def test_threads_change_no_bit():
+    bags, Y = sample_bags(n_bags=60)
+    one, two = (BagClassifier("fast", random_state=0, n_jobs=k).fit(bags, Y) for k in (1, 2))
+    assert np.array_equal(one.decision_function(bags), two.decision_function(bags))
+    assert np.array_equal(one.instance_scores(bags), two.instance_scores(bags))
+    assert one.weights_ == two.weights_
+
+
+def test_text_stays_sparse(monkeypatch):
+    bags, Y, z = text_bags()
+    monkeypatch.setattr(Bags, "with_X", _never_dense(Bags.with_X))
+    model = BagClassifier(random_state=0).fit(bags[:110], Y[:110])
+    assert {"text_kernel", "inherited_logistic", "ored", "stacked_kernel"} == set(model.members_)
+    assert (model.predict(bags[110:]) != Y[110:]).mean() < 0.15
+    has = z[440:] >= 0
+    assert (model.annotate(bags[110:], Y[110:]) == z[440:])[has].mean() > 0.8
+    monkeypatch.setattr(view, "EXACT_BAGS", 50)
+    large = BagClassifier(random_state=0).fit(bags[:110], Y[:110])
+    assert "text_logistic" in large.members_ and "text_kernel" not in large.members_
+    assert (large.predict(bags[110:]) != Y[110:]).mean() < 0.15
+
+
+def _never_dense(with_X):
+    def checked(self, X, **names):
+        assert sparse.issparse(X), "text was made dense"
+        return with_X(self, X, **names)
+
+    return checked
+
+
+def test_text_with_few_words_has_members_of_both_kinds():
+    bags, Y, _ = text_bags(n_words=200)
+    model = BagClassifier("fast", random_state=0).fit(bags, Y)
+    assert {"set_kernel", "text_kernel", "pooled_forest", "inherited_logistic"} <= set(model.members_)
+    dense = BagClassifier("fast", random_state=0).fit(bags.with_X(bags.X.toarray()), Y)
+    np.testing.assert_allclose(dense.predict_proba(bags), model.predict_proba(bags), atol=1e-6)
+
+
+def test_instances_are_left_to_the_member_whose_bags_come_out_best(monkeypatch):
+    bags, Y = sample_bags(n_bags=60)
+    rng = np.random.default_rng(0)
+    noise = rng.dirichlet(np.ones(3), size=bags.n_instances)
+    real = view.ored_softmax
+    monkeypatch.setattr(view, "ored_softmax", lambda problem, n: (real(problem, n)[0], noise))
+    monkeypatch.setattr(view, "ored_forest", lambda problem, softmax, r: (view.ViewModel, noise))
+    members = ["inherited_forest", "ored", "ored_forest"]
+    model = BagClassifier("fast", members=members, random_state=0).fit(bags, Y)
+    assert model.instance_members_ == {"bags": {"inherited_forest": 1.0}}
+
+
+def test_several_views():
+    bags, Y = sample_bags(n_bags=70)
+    noise = Bags(np.random.default_rng(0).normal(size=(70, 3)), np.arange(71))
+    both = MultiViewBags({"real": bags, "noise": noise})
+    model = BagClassifier("fast", random_state=0).fit(both[:50], Y[:50])
+    assert {name.split(":")[0] for name in model.members_} == {"real", "noise"}
+    share = sum(w for name, w in model.weights_.items() if name.startswith("real"))
+    assert share > 0.7 * sum(model.weights_.values())
+    assert (model.predict(both[50:]) != Y[50:]).mean() < 0.2
+    labels = model.annotate(both[50:], Y[50:])
+    assert labels["real"].shape == (bags[50:].n_instances,) and labels["noise"].shape == (20,)
+    assert model.key_instances(both[50:], 2)["real"].shape == (20, 3, 2)
+    assert model.instance_scores(both[50:])["noise"].shape == (20, 3)
+
+
+def test_plain_multi_instance_learning():
+    # one label: a bag is positive if one of its instances is
+    rng = np.random.default_rng(0)
+    z = rng.random(400) < 0.15
+    X = rng.normal(size=(400, 3)) + 4.0 * z[:, None]
+    bags = Bags(X, np.arange(0, 401, 4))
+    y = np.where(z.reshape(-1, 4).any(axis=1), "yes", "no")
+    model = BagClassifier("fast", random_state=0).fit(bags[:70], y[:70])
+    assert (model.predict(bags[70:]) == y[70:]).mean() > 0.85
+    assert model.predict_proba(bags[70:]).shape == (30, 2)
+    assert ((model.annotate(bags[70:]) == 0) == z[280:]).mean() > 0.9
+    three = np.array(["a", "b", "c"])[np.arange(100) % 3]
+    assert set(BagClassifier("fast", random_state=0).fit(bags, three).predict(bags)) <= {"a", "b", "c"}
+
+
+def test_empty_bags_rare_labels_and_few_bags():
+    bags, Y = sample_bags(n_bags=20)
+    sizes = bags.sizes.copy()
+    kept = np.flatnonzero(~np.isin(bags.index, [2, 9]))
+    sizes[[2, 9]] = 0
+    holed = Bags(bags.X[kept], np.concatenate([[0], np.cumsum(sizes)]))
+    Y[:, 1] = 0
+    Y[4, 1] = 1  # a single bag carries it
+    Y[2] = 0
+    model = BagClassifier("fast", random_state=0).fit(holed, Y)
+    assert np.isfinite(model.predict_proba(holed)).all()
+    assert model.annotate(holed).shape == (holed.n_instances,)
+    assert model.predict_proba(holed)[:, 1].max() < 0.9
+
+
+def test_instances_without_any_value():
+    bags, Y = sample_bags(n_bags=30)
+    nothing = bags.with_X(np.zeros_like(bags.X))
+    P = BagClassifier("fast", random_state=0).fit(nothing, Y).predict_proba(nothing)
+    assert np.isfinite(P).all()
+
+
+def test_hundreds_of_labels():
+    rng = np.random.default_rng(0)
+    Y = (rng.random((60, 300)) < 0.01).astype(int)
+    bags, _ = sample_bags(n_bags=60)
+    model = BagClassifier("fast", random_state=0).fit(bags, Y)
+    assert model.predict_proba(bags).shape == (60, 300)
+
+
+def test_many_bags_are_sampled(monkeypatch):
+    bags, Y = sample_bags(n_bags=120)
+    monkeypatch.setattr(classifier, "LARGEST", 100)
+    monkeypatch.setattr(classifier, "FULL_BAGS", 90)
+    plan = view.Plan(40, (6, 10), 40, 3, 30, 150)  # instance members see about 50 bags
+    monkeypatch.setattr(classifier, "plan_for", lambda effort, n: plan)
+    model = BagClassifier(random_state=0).fit(bags, Y)
+    assert model.n_bags_used_ == 100 and model.effort_ == "fast"
+    assert 20 < model.members_["ored"]["bags"] < 70
+    test, truth = sample_bags(n_bags=60, seed=3)
+    assert (model.predict(test) != truth).mean() < 0.2
+
+
+def test_members_can_be_named_and_time_limited():
+    bags, Y = sample_bags()
+    some = BagClassifier("fast", members=["set_kernel", "ored_forest"], random_state=0).fit(bags, Y)
+    assert set(some.weights_) == {"set_kernel", "ored", "ored_forest"}  # the forest starts from ored
+    limited = BagClassifier("fast", max_seconds=1e-9, random_state=0).fit(bags, Y)
+    dropped = {name for name, facts in limited.members_.items() if "dropped" in facts}
+    assert dropped == {"inherited_forest", "ored", "ored_forest", "stacked_kernel"}
+    assert set(limited.weights_) == {"set_kernel", "pooled_forest"}
+    assert limited.annotate(bags, Y).shape == (bags.n_instances,)
+    with pytest.raises(ValueError, match="members"):
+        BagClassifier(members=["no such member"]).fit(bags, Y)
+
+
+def test_every_member_can_stand_alone():
+    bags, Y = sample_bags(n_bags=60)
+    for name in MEMBERS:
+        if name.startswith("text") or name in ("inherited_logistic", "stacked_kernel"):
+            continue
+        model = BagClassifier("fast", members=[name], random_state=0).fit(bags, Y)
+        assert (model.predict(bags) != Y).mean() < 0.2, name
+
+
+def test_saves_and_loads(tmp_path):
+    from bagwise import load, save
+
+    bags, Y = sample_bags()
+    model = BagClassifier("fast", random_state=0).fit(bags, Y)
+    try:
+        save(model, tmp_path / "m.skops")
+    except Exception as error:  # types of members not yet vouched for
+        pytest.skip(str(error))
+    again = load(tmp_path / "m.skops")
+    assert np.array_equal(again.predict_proba(bags), model.predict_proba(bags))
+    assert np.array_equal(again.annotate(bags, Y), model.annotate(bags, Y))
+
+
+def test_small_fits_are_quick():
+    bags, Y = sample_bags(n_bags=60)
+    BagClassifier(random_state=0).fit(bags, Y)  # compiles
+    started = time.process_time()
+    BagClassifier(random_state=0).fit(bags, Y)
+    assert time.process_time() - started < 3.0
