@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+OLDEST ?= .venv-oldest
 
-.PHONY: leaderboard env demo test lint types layers format clean benchmarks reproduce
+.PHONY: leaderboard env demo test test-oldest lint types layers format clean benchmarks reproduce
 
 env: $(STAMP)
 
@@ -20,6 +21,17 @@ demo: env
 
 test: env
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+
+# The lowest versions that pyproject.toml allows, in an environment of their own.
+test-oldest: $(OLDEST)/.installed
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n auto --dist worksteal
+
+$(OLDEST)/.installed: pyproject.toml .ci/oldest.py
+	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python .ci/oldest.py > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint $(OLDEST)/constraints.txt --editable '.[dev]'
+	touch $@
 
 lint: env
 	$(BIN)/ruff format --check .
@@ -55,4 +67,4 @@ leaderboard: env
 	OMP_NUM_THREADS=1 $(BIN)/bagwise reproduce leaderboard --n-jobs 2 --out reproduction --page docs/leaderboard.md
 
 clean:
-	rm -rf .venv demo_output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv $(OLDEST) demo_output .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -48,7 +48,8 @@ _NUMPY = (
 @cache
 def trusted_names() -> frozenset[str]:
     """Names of all that a model file may hold of scikit-learn, SciPy and NumPy beyond what skops trusts."""
-    found = {"numpy.dtype"} | {_name(getattr(np, name)) for name in _NUMPY if hasattr(np, name)}
+    functions = (getattr(np, name, None) for name in _NUMPY)  # ufuncs are trusted by skops itself
+    found = {"numpy.dtype"} | {_name(f) for f in functions if f is not None and hasattr(f, "__module__")}
     for module, names in _PARTS.items():
         found |= {f"{module}.{name}" for name in names}
     for module, of in (
