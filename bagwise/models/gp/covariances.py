@@ -92,8 +92,10 @@ class InstanceKernel:
         """Mean kernel between all bags of ``X``."""
         if self.kernel == "gaussian" and not sparse.issparse(X):
             K = self._gaussian(X, offsets, self._columns(X), offsets, symmetric=True)
-            for i in range(1, len(K)):
-                K[i, :i] = K[:i, i]
+            for a in range(0, len(K), 256):  # mirror what is above the diagonal, block by block
+                rows = slice(a, a + 256)
+                K[rows, :a] = K[:a, rows].T
+                K[rows, rows] = np.triu(K[rows, rows]) + np.triu(K[rows, rows], 1).T
             return K + self.constant
         K = self.between(X, offsets, X, offsets)
         return (K + K.T) / 2.0

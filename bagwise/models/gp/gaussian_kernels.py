@@ -88,10 +88,16 @@ def _one_row(bag, first, X, x2, offsets, YT, y2, column_offsets, rate, row):
         for i in range(offsets[bag], offsets[bag + 1]):
             _squared_distances(X[i], x2[i], YT, y2, start, n, t)
             _add_exp(t, n, rate, total)
-        for j in range(n):  # hand the column sums to their bags
+        j = 0
+        while j < n:  # hand the column sums to their bags
             while column_offsets[b + 1] <= start + j:
                 b += 1
-            row[b] += total[j]
+            stop = min(n, column_offsets[b + 1] - start)
+            part = 0.0
+            for i in range(j, stop):
+                part += total[i]
+            row[b] += part
+            j = stop
         start += n
     for c in range(first, n_columns):
         row[c] /= size * (column_offsets[c + 1] - column_offsets[c])
