@@ -175,7 +175,7 @@ def test_demo(tmp_path):
     )
     assert sorted(os.listdir(tmp_path / "demo")) == ["annotations.csv", "digits.png"]
     found = json.loads(run("demo", "--n-bags", 40, "--out", tmp_path / "demo", "--json").stdout)
-    learned, counted = found["rows"]["ORed logistic regression"], found["rows"]["dummy"]
+    learned, counted = found["rows"]["BagClassifier"], found["rows"]["dummy"]
     assert learned["instance_accuracy"] > 3 * counted["instance_accuracy"]
 
 

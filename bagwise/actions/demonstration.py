@@ -32,8 +32,13 @@ from bagwise.utils.files import replacing
 _DEMO = (
     ("MIMLDummy", "dummy", "counts how often each digit occurs; sees no picture"),
     (
-        "ORedLogisticRegression",
-        "ORed logistic regression",
+        "PooledClassifier",
+        "forest on bag statistics",
+        "sees mean, minimum, maximum ... of the pictures of a bag, and which digits occur in it",
+    ),
+    (
+        "BagClassifier",
+        "BagClassifier",
         "sees pictures, and which digits occur in each bag",
     ),
     (
@@ -81,7 +86,8 @@ def demo(
     rows, models = {}, {}
     for name, title, _ in present:
         step(description=f"learning: {title} (compiles at the first run)")
-        models[name] = train(learn, name)
+        seeded = "random_state" in dict(all_estimators())[name]._parameters
+        models[name] = train(learn, name, {"random_state": seed} if seeded else None)
         rows[title] = _measures(models[name], new)
     weak = [entry for entry in present if not models[entry[0]].traits.instance_labels][-1]
     step(description="drawing")

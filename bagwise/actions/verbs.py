@@ -93,7 +93,11 @@ def convert(source: File, target: File, *, to: str | None = None, **where: Any) 
 
 
 def fit(
-    data: File, model: str, params: Mapping[str, Any] | None = None, out: File | None = None, **where: Any
+    data: File,
+    model: str = "BagClassifier",
+    params: Mapping[str, Any] | None = None,
+    out: File | None = None,
+    **where: Any,
 ) -> dict[str, Any]:
     """Fit a model by name to a data set and, with ``out``, save it.
 

@@ -312,13 +312,16 @@ def convert(
 @app.command()
 def fit(
     data: Data,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Model file to write, by convention .skops.")],
     model: Annotated[
         str,
         typer.Option(
-            "--model", "-m", help="Name of the estimator; see list.", autocompletion=names_of_models
+            "--model",
+            "-m",
+            help="Name of the estimator; see list. The default needs no tuning.",
+            autocompletion=names_of_models,
         ),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Model file to write, by convention .skops.")],
+    ] = "BagClassifier",
     param: Annotated[
         list[str] | None,
         typer.Option("--param", "-p", metavar="NAME=VALUE", help="Parameter of the estimator; repeatable."),
