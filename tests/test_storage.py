@@ -278,6 +278,28 @@ def test_arrays_cut_or_too_large(tmp_path):
         Bags.open(tmp_path / "s")
 
 
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_damaged_bytes_give_one_line_or_sound_bags(tmp_path, kind):
+    rng = np.random.default_rng(7)
+    small(kind).save(tmp_path / "s")
+    content = {file: file.read_bytes() for file in sorted((tmp_path / "s").iterdir())}
+    refused = 0
+    for k in range(200):
+        file = list(content)[k % len(content)]
+        spoiled = bytearray(content[file])
+        place, span = rng.integers(len(spoiled)), rng.integers(1, 9)
+        spoiled[place : place + span * (k % 3)] = bytes(rng.integers(0, 256, span * (k % 2), dtype=np.uint8))
+        file.write_bytes(bytes(spoiled))
+        try:
+            found = Bags.open(tmp_path / "s")
+            assert np.isfinite(found.X.sum()) and found._repr_html_() and repr(found.bag_ids)
+        except DataError as error:
+            refused += 1
+            assert "\n" not in str(error)
+        file.write_bytes(content[file])
+    assert refused > 80
+
+
 # ---------------------------------------------------------------------- what is no file
 
 

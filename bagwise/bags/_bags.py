@@ -16,12 +16,11 @@ from bagwise.bags._rows import (
     as_info,
     as_matrix,
     bag_numbers,
-    checked_csr,
-    first_not_finite,
     instance_rows,
     row_range,
     stack_rows,
 )
+from bagwise.bags._store import open_bags, save_bags
 from bagwise.errors import DataError, quoted
 from bagwise.utils.offsets import checked_offsets
 
@@ -180,8 +179,8 @@ class Bags:
         >>> Bags.from_frame(table, features="embedding").X.tolist()
         [[1.0, 2.0], [3.0, 4.0]]
         """
-        from bagwise.utils.arrow import long_table  # pyarrow is needed only here
         from bagwise.utils.columns import Roles
+        from bagwise.utils.long_table import long_table  # pyarrow is needed only here
 
         parts = long_table(frame, bag, features, info)
         Roles(parts.roles, parts.doubtful).warn()
@@ -467,18 +466,7 @@ class Bags:
         An earlier state in the folder is replaced in one step when all is written; a folder with files of
         others is refused.
         """
-        from bagwise.utils.folder import save_arrays
-
-        arrays = {"offsets": self.offsets}
-        if self.is_sparse:
-            arrays |= {"data": self.X.data, "indices": self.X.indices, "indptr": self.X.indptr}
-        else:
-            arrays["X"] = self.X
-        if self._bag_ids is not None:
-            arrays["bag_ids"] = self._bag_ids
-        arrays |= {f"info.{name}": values for name, values in self.instance_info.items()}
-        facts = {"n_features": self.n_features, "feature_names": self.feature_names}
-        save_arrays(folder, arrays, facts)
+        save_bags(self, folder)
 
     @classmethod
     def open(cls, folder: str | Path, *, check: bool = True) -> Bags:
@@ -492,50 +480,4 @@ class Bags:
             Whether to read everything once, to be sure that indices fit and numbers are finite. Without it a
             damaged folder may end the process later.
         """
-        from bagwise.utils.folder import open_arrays
-
-        arrays, facts = open_arrays(folder)
-        try:
-            X = arrays.get("X")
-            if X is None:
-                parts = arrays["data"], arrays["indices"], arrays["indptr"]
-                make = checked_csr if check else _unchecked_csr
-                X = make(*parts, _width(facts["n_features"]))
-            info = {k.removeprefix("info."): v for k, v in arrays.items() if k.startswith("info.")}
-            bags = cls(
-                X,
-                arrays["offsets"],
-                bag_ids=arrays.get("bag_ids"),
-                instance_info=info,
-                feature_names=facts["feature_names"],
-            )
-            if check:
-                bags._check_opened(_width(facts["n_features"]))
-            return bags
-        except DataError as error:
-            raise error.at(folder) from None
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise DataError(f"not a folder of saved bags, or damaged ({reason})", path=folder) from None
-
-    def _check_opened(self, width: int) -> None:
-        """Refuse what no `save` has written: another width, values that are not finite, text that is none."""
-        if self.n_features != width:
-            raise DataError(f"instances have {self.n_features} features, expected {width}")
-        bad = first_not_finite(self.X)
-        if bad is not None:
-            bag = self.bag_ids[np.searchsorted(self.offsets, bad[0], side="right") - 1]
-            raise DataError(f"bag {quoted(bag)}, feature {bad[1]} is not finite; fill or drop such instances")
-        for values in (self.bag_ids, *self.instance_info.values()):
-            if values.dtype.kind == "U":
-                values.tolist()  # a code point that is none must be found here, not by whoever prints it
-
-
-def _width(value: Any) -> int:
-    if not isinstance(value, int) or value < 0:
-        raise DataError(f"the number of features is {value!r}")
-    return value
-
-
-def _unchecked_csr(data: Any, indices: Any, indptr: Any, n_features: int) -> sparse.csr_array:
-    return sparse.csr_array((data, indices, indptr), shape=(len(indptr) - 1, n_features), copy=False)
+        return open_bags(cls, folder, check)

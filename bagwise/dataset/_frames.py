@@ -26,8 +26,9 @@ def parts_of_frame(
     info: Sequence[str],
 ) -> dict[str, Any]:
     """Arguments of `Dataset` from a table with one row per instance; see `Dataset.from_frame`."""
-    from bagwise.utils.arrow import as_table, long_table, to_numpy
+    from bagwise.utils.arrow import as_table, to_numpy
     from bagwise.utils.columns import Roles, warn_of_labels
+    from bagwise.utils.long_table import long_table
 
     columns = list(frame.columns) if not hasattr(frame, "column_names") else frame.column_names
     columns = columns if all(isinstance(c, str) for c in columns) else as_table(frame).column_names
@@ -172,7 +173,8 @@ def _rows_by_id(labels: Any, bag: str) -> tuple[list[Any], Sequence[Any], list[s
         if frame.shape[1] == 1 and getattr(frame.dtypes.iloc[0], "kind", "O") not in "biuf":
             return frame.index.tolist(), frame.iloc[:, 0].tolist(), None
         return frame.index.tolist(), frame.to_numpy(), [str(c) for c in frame.columns]
-    from bagwise.utils.arrow import as_table, check_columns
+    from bagwise.utils.arrow import as_table
+    from bagwise.utils.long_table import check_columns
 
     table = as_table(labels)
     check_columns(table, [bag])

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
-from bagwise.errors import DataError, quoted
-from bagwise.utils.columns import LIKE_LABELS, doubt, like_labels, listed
+from bagwise.errors import DataError
 
 
 def as_table(frame: Any) -> pa.Table:
@@ -50,122 +48,6 @@ def as_text(values: np.ndarray) -> np.ndarray:
     return values.astype(str)
 
 
-class LongTable(NamedTuple):
-    """A table with one row per instance, cut into what bags are made of."""
-
-    table: pa.Table
-    X: np.ndarray
-    order: np.ndarray  # rows of the table in the order of the bags
-    offsets: np.ndarray
-    bag_ids: np.ndarray
-    info: dict[str, np.ndarray]
-    feature_names: list[str] | None
-    roles: dict[str, str]
-    doubtful: dict[str, str]
-
-
-def long_table(
-    frame: Any,
-    bag: str,
-    features: str | Sequence[str] | None,
-    info: Sequence[str],
-    taken: Mapping[str, str] | None = None,
-    flags: bool = False,
-) -> LongTable:
-    """Cut a table with one row per instance.
-
-    Parameters
-    ----------
-    frame : table
-        See `as_table`; the bag column may also be a level of a pandas index.
-    bag, features, info
-        Columns, as in `Bags.from_frame`.
-    taken : mapping of str to str, optional
-        Columns that are spoken for, with their roles.
-    flags : bool, default=False
-        Whether labels are columns of 0 and 1, so that further such columns are likely labels as well.
-    """
-    if bag in (getattr(getattr(frame, "index", None), "names", None) or ()) and bag not in frame.columns:
-        frame = frame.reset_index(level=bag)
-    table = as_table(frame)
-    roles = {bag: "bag", **(taken or {}), **dict.fromkeys(info, "fact")}
-    check_columns(table, [*roles, *([features] if isinstance(features, str) else features or ())])
-    order, offsets, bag_ids = group_rows(table.column(bag), bag)
-    doubtful: dict[str, str] = {}
-    names: list[str] | None = None
-    if isinstance(features, str) and is_list(table.schema.field(features).type):
-        X = _matrix_of_lists(table.column(features), features, bag_ids, order, offsets)
-        roles[features] = "feature"
-    else:
-        chosen = [features] if isinstance(features, str) else features
-        if chosen is None:
-            chosen, doubtful = _feature_columns(table, roles)
-            if flags:
-                for name in chosen:
-                    if like_labels(to_numpy(table.column(name))[order], offsets):
-                        doubtful[name] = LIKE_LABELS
-                chosen = [name for name in chosen if name not in doubtful]
-            if not chosen:
-                raise DataError(_no_features(table, bag, doubtful))
-        X, names = _matrix_of_columns(table, chosen, order), list(chosen)
-        roles |= dict.fromkeys(chosen, "feature")
-    facts = {name: to_numpy(table.column(name))[order] for name in info}
-    roles = {name: roles.get(name, "left out") for name in table.column_names}
-    return LongTable(table, X, order, offsets, bag_ids, facts, names, roles, doubtful)
-
-
-def check_columns(table: pa.Table, names: Iterable[str]) -> None:
-    """Refuse a column that the table does not have."""
-    for name in names:
-        if name not in table.column_names:
-            found = ", ".join(map(repr, table.column_names))
-            raise DataError(f"no column {name!r}; the columns are {found}")
-
-
-def _matrix_of_columns(table: pa.Table, chosen: Sequence[str], order: np.ndarray) -> np.ndarray:
-    X = np.empty((table.num_rows, len(chosen)), dtype=_common_float(table, chosen))
-    for k, name in enumerate(chosen):
-        column = table.column(name)
-        if not _is_number(column.type):
-            hint = "; one column of lists is named features='...'" if is_list(column.type) else ""
-            raise DataError(f"feature column {name!r} holds {column.type}, expected numbers{hint}")
-        if column.null_count:
-            row = pc.index(column.is_null(), True).as_py()
-            raise DataError(f"row {row} has no value in column {name!r}; fill or drop such rows first")
-        X[:, k] = column.to_numpy()[order]
-    return X
-
-
-def _matrix_of_lists(
-    column: pa.ChunkedArray, name: str, bag_ids: np.ndarray, order: np.ndarray, offsets: np.ndarray
-) -> np.ndarray:
-    """One list of numbers per row, all of one length."""
-
-    def place(row: int) -> str:
-        bag = bag_ids[np.searchsorted(offsets, np.flatnonzero(order == row)[0], side="right") - 1]
-        return f"row {row} (bag {quoted(bag)})"
-
-    if column.null_count:
-        raise DataError(f"{place(_first_null(column))} has no list in column {name!r}")
-    joined = column.combine_chunks()
-    if isinstance(joined, pa.ChunkedArray):
-        joined = pa.concat_arrays(joined.chunks)
-    if pa.types.is_fixed_size_list(joined.type):
-        width, values = joined.type.list_size, joined.flatten()
-    else:
-        cuts, values = unpack_lists(joined)
-        widths = np.diff(cuts)
-        width = int(widths[0]) if len(widths) else 0
-        odd = np.flatnonzero(widths != width)
-        if odd.size:
-            raise DataError(
-                f"{place(int(odd[0]))} has {widths[odd[0]]} numbers in column {name!r}, row 0 has {width}"
-            )
-    if values.null_count:
-        raise DataError(f"{place(_first_null(values) // width)} has a null in column {name!r}")
-    return _numbers(values).reshape(len(joined), width)[order]
-
-
 def is_list(kind: pa.DataType) -> bool:
     """Whether a column holds lists, of whatever kind."""
     return _is_list(kind) or pa.types.is_fixed_size_list(kind)
@@ -186,28 +68,9 @@ def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, np.ndarr
     return order, offsets, to_numpy(encoded.dictionary)
 
 
-def _feature_columns(table: pa.Table, taken: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """Columns of numbers that nobody has spoken for, and those whose names make them doubtful."""
-    numbers = [f.name for f in table.schema if f.name not in taken and _is_number(f.type)]
-    doubtful = {name: reason for name in numbers if (reason := doubt(name))}
-    return [name for name in numbers if name not in doubtful], doubtful
-
-
-def _no_features(table: pa.Table, bag: str, doubtful: Mapping[str, str]) -> str:
-    lists = [f.name for f in table.schema if is_list(f.type) and _is_number(f.type.value_type)]
-    if lists:
-        return f"no numeric column beside {bag!r}; take the lists in {lists[0]!r} with features={lists[0]!r}"
-    why = f" ({listed(doubtful)}: not taken by their names)" if doubtful else ""
-    return f"no numeric column beside {bag!r}{why}; name the feature columns with features=[...]"
-
-
-def _is_number(kind: pa.DataType) -> bool:
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column holds numbers or truth values."""
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-
-
-def _common_float(table: pa.Table, names: Sequence[str]) -> np.dtype:
-    kinds = {table.schema.field(name).type for name in names}
-    return np.dtype(np.float32) if kinds <= {pa.float32(), pa.float16()} else np.dtype(np.float64)
 
 
 # ---------------------------------------------------------------------- lists of instances
@@ -330,11 +193,11 @@ def _ragged_chunk(column: pa.Array, n_features: int | None, names: _Names) -> tu
     if not _is_list(column.type):
         raise DataError(f"expected one list of instances per bag, got {column.type}")
     if column.null_count:
-        bag = names[_first_null(column)]
+        bag = names[first_null(column)]
         raise DataError(f"bag {bag!r} is null; write an empty list for a bag without instances")
     offsets, rows = unpack_lists(column)
     if rows.null_count:
-        bag = names.of_row(_first_null(rows), offsets)
+        bag = names.of_row(first_null(rows), offsets)
         raise DataError(f"an instance of bag {bag!r} is null; leave such instances out")
     if pa.types.is_fixed_size_list(rows.type):
         width = rows.type.list_size
@@ -347,7 +210,7 @@ def _ragged_chunk(column: pa.Array, n_features: int | None, names: _Names) -> tu
     else:
         raise DataError(f"expected lists of instances per bag, got list<{rows.type}>")
     if values.null_count:
-        k = _first_null(values)
+        k = first_null(values)
         row = k // width if indptr is None else int(np.searchsorted(indptr, k, side="right")) - 1
         bag = names.of_row(row, offsets)
         raise DataError(f"a feature value of bag {bag!r} is null; fill or drop such instances first")
@@ -361,20 +224,20 @@ def _ragged_chunk(column: pa.Array, n_features: int | None, names: _Names) -> tu
         raise DataError(f"an instance of bag {bag!r} has {widths[row]} features, expected {width}")
     if n_features is not None and width != n_features:
         raise DataError(f"instances have {width} features, expected {n_features}")
-    return _numbers(values).reshape(len(rows), width), offsets
+    return numbers(values).reshape(len(rows), width), offsets
 
 
 def _sparse_rows(entries: pa.StructArray, indptr: np.ndarray, n_features: int | None) -> sparse.csr_array:
     if {field.name for field in entries.type} != {"index", "value"}:
         raise DataError(f"a sparse instance is a list of (index, value) pairs, got {entries.type}")
-    indices = _numbers(entries.field("index"))
+    indices = numbers(entries.field("index"))
     if len(indices) and (indices.min() < 0 or (n_features is not None and indices.max() >= n_features)):
         raise DataError(f"a feature index lies outside 0..{n_features}; the file's width is wrong")
     width = n_features if n_features is not None else int(indices.max(initial=-1)) + 1
     if indptr[-1] < np.iinfo(np.int32).max and width <= np.iinfo(np.int32).max:
         indptr = indptr.astype(np.int32)  # scikit-learn's solvers want both kinds of index alike
         indices = indices.astype(np.int32, copy=False)
-    data = _numbers(entries.field("value"))
+    data = numbers(entries.field("value"))
     return sparse.csr_array((data, indices, indptr), shape=(len(indptr) - 1, width), copy=False)
 
 
@@ -382,7 +245,8 @@ def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
-def _first_null(array: pa.Array) -> int:
+def first_null(array: pa.Array | pa.ChunkedArray) -> int:
+    """Position of the first null."""
     return pc.index(array.is_null(), True).as_py()
 
 
@@ -393,8 +257,9 @@ def unpack_lists(column: pa.Array) -> tuple[np.ndarray, pa.Array]:
     return (offsets - first if first else offsets), column.values[first:last]
 
 
-def _numbers(values: pa.Array) -> np.ndarray:
-    if not _is_number(values.type):
+def numbers(values: pa.Array) -> np.ndarray:
+    """Numbers without nulls as a NumPy array."""
+    if not is_number(values.type):
         raise DataError(f"features must be numbers, got {values.type}")
     if values.null_count:
         raise DataError("a feature value is null; fill or drop such instances first")
