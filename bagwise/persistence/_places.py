@@ -13,10 +13,11 @@ from typing import Any
 from bagwise import bags, base, metrics, model_selection, models, preprocessing
 from bagwise.metrics.scorers import _Scorer
 from bagwise.models._shared.scaling import Scaling
+from bagwise.models.auto.classifier import PARTS
 from bagwise.utils.sklearn_compat import trusted_names
 
 # Parts of fitted models that have no public place; this package keeps them under these names.
-STATE = {"Scaling": Scaling, "Scorer": _Scorer}
+STATE = {"Scaling": Scaling, "Scorer": _Scorer, **{part.__name__: part for part in PARTS}}
 _HOUSE = "bagwise."
 
 

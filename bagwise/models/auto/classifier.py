@@ -16,10 +16,17 @@ from bagwise.models._shared.calibration import fit_sigmoids, log_loss_sum, mixin
 from bagwise.models._shared.each_label import constant_score
 from bagwise.models._shared.folds import MultilabelKFold
 from bagwise.models._shared.margins import margins
+from bagwise.models.auto.forest import Forest
+from bagwise.models.auto.instances import Forests, Logistics, Softmaxes
+from bagwise.models.auto.logistic import Logistic, TermWeights
+from bagwise.models.auto.ridge import SetRidge
 from bagwise.models.auto.view import MEMBERS, Plan, Task, ViewModel, fit_view, plan_for
 from bagwise.models.ored.rounds import expectation
 from bagwise.parallel import small_products, threads
 from bagwise.utils.progress import progress
+
+# classes of which fitted members are made, for model files
+PARTS = (ViewModel, SetRidge, Forest, Forests, Softmaxes, Logistics, Logistic, TermWeights)
 
 LARGEST = 50_000  # bags that are learned from; more are sampled
 FULL_BAGS = 5000  # effort="auto" is "full" up to so many

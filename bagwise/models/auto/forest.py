@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from bagwise.errors import DataError
 from bagwise.kernels.numeric import frozen
 from bagwise.models.auto.forest_kernels import Scratch, Targets, Tree, add_leaves, grow_tree
 from bagwise.parallel import in_threads
@@ -39,7 +40,27 @@ class Forest:
         """Mean over the trees that did not use the row (``used[tree, row]`` is 0), and how many they are."""
         return self._mean(X, used, n_jobs)
 
+    def _check(self, n_features: int) -> None:
+        """Refuse arrays of a spoiled file: compiled loops would read foreign memory, or never end."""
+        n, entries = len(self.feature), len(self.label)
+        inner = self.feature >= 0
+        nodes = np.flatnonzero(inner)
+        sound = (
+            len(self.threshold) == len(self.child) == len(self.last) == n
+            and len(self.value) == entries
+            and n > 0
+            and len(self.roots) > 0
+            and ((self.roots >= 0) & (self.roots < n)).all()
+            and (self.feature < n_features).all()
+            and ((self.child[inner] > nodes) & (self.child[inner] + 1 < n)).all()
+            and ((self.child[~inner] >= 0) & (self.last[~inner] <= entries)).all()
+            and ((self.label >= 0) & (self.label < self.n_outputs)).all()
+        )
+        if not sound:
+            raise DataError("the trees of this model are damaged: fit it again, or load another copy")
+
     def _mean(self, X: np.ndarray, used: np.ndarray, n_jobs: int | None) -> Any:
+        self._check(X.shape[1])
         columns = frozen(np.ascontiguousarray(X.T, dtype=np.float32))
         out = np.zeros((len(X), self.n_outputs))
         counts = np.zeros(len(X), dtype=np.int64)

@@ -1,8 +1,12 @@
 """Compiled trees: leaves by their definition, the best split, what they leave unseen, scikit-learn."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from sklearn.ensemble import ExtraTreesClassifier
 
+from bagwise.errors import DataError
 from bagwise.models.auto.forest import grow_forest
 
 
@@ -109,3 +113,18 @@ def test_many_labels_and_constant_features():
     assert not P[:, [0, 500, 999]].any()
     flat, _ = grow_forest(X[:, 1:], T, n_trees=2, seed=0)
     assert len(flat.feature) == 2  # nothing to split by: two leaves
+
+
+@pytest.mark.parametrize("part", ["child", "label", "feature", "last", "roots", "value"])
+def test_damaged_trees_are_refused(part):
+    X, Y = data(60)
+    forest, _ = grow_forest(X, Y, n_trees=2, seed=0)
+    spoiled = getattr(forest, part).copy()
+    spoiled = spoiled[:-1] if part == "value" else np.where(np.arange(len(spoiled)) == 0, 10**6, spoiled)
+    if part == "last":
+        spoiled = getattr(forest, part) + 10**6
+    with pytest.raises(DataError, match="damaged"):
+        replace(forest, **{part: spoiled}).predict(X)
+    back = np.where(forest.feature >= 0, 0, forest.child)  # a tree that never ends
+    with pytest.raises(DataError, match="damaged"):
+        replace(forest, child=back).predict(X)
