@@ -67,8 +67,12 @@ def is_text(X: Any) -> bool:
     return filled < enough
 
 
-def learn_scaling(X: Any, kind: str, weights: np.ndarray | None = None) -> Scaling:
+def learn_scaling(
+    X: Any, kind: str, weights: np.ndarray | None = None, *, text: bool | None = None
+) -> Scaling:
     """Learn from training instances, each with its weight, how later ones are scaled.
+
+    ``text`` says whether they count as text; None looks at them.
 
     Examples
     --------
@@ -84,7 +88,7 @@ def learn_scaling(X: Any, kind: str, weights: np.ndarray | None = None) -> Scali
         return Scaling(kind, shift, _reciprocal(high - low, np.maximum(np.abs(low), np.abs(high)), X.dtype))
     if kind != "standard":
         return Scaling(kind, shift, factor)
-    if is_text(X):
+    if is_text(X) if text is None else text:
         values = X.data if sparse.issparse(X) else X
         squares = np.square(values, dtype=np.float64)
         share = np.count_nonzero(values)

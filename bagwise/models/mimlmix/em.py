@@ -138,17 +138,22 @@ def collect_statistics(
     return Statistics(collected, float(bound), slope, instances, layout.n_bags)
 
 
-def view_weights(slope: np.ndarray, instances: np.ndarray, tau: np.ndarray) -> np.ndarray:
+def view_weights(
+    slope: np.ndarray, instances: np.ndarray, tau: np.ndarray, informative: Any = True
+) -> np.ndarray:
     """Weights of the views from eq. 11: w_v in proportion to log2(Delta_v - min Delta + 2) + tau_v.
+
+    Views that say nothing get no weight.
 
     Examples
     --------
     >>> view_weights(np.array([-10.0, -60.0]), np.array([10.0, 10.0]), np.zeros(2)).round(3)
     array([0.737, 0.263])
     """
+    told = np.broadcast_to(informative, slope.shape)
     delta = slope / np.maximum(instances, 1.0)
-    scaled = np.log2(delta - delta.min() + 2.0) + tau
-    return scaled / scaled.sum()
+    scaled = np.log2(np.maximum(delta - delta[told].min(), 0.0) + 2.0) + tau
+    return np.where(told, scaled, 0.0) / scaled[told].sum()
 
 
 @dataclass
@@ -179,15 +184,16 @@ def train(
     ``tau`` None keeps all view weights equal. The returned history covers the iterations under the final
     view weights, along which the objective cannot fall.
     """
-    n_views = len(layout.views)
-    weights = np.full(n_views, 1.0 / n_views)
+    told = np.array([view.hyper.get("informative", True) for view in layout.views])
+    told |= not told.any()
+    weights = told / told.sum()
     starting_tied = [v for v in layout.views if tied_start and v.hyper.get("covariance") == "full"]
     for view in starting_tied:
         view.tied = True
     for view, stats in zip(layout.views, layout.uniform_statistics()):
         view.update(stats)
     gamma = layout.cold_gamma(alpha, weights)
-    rounds = WEIGHT_ROUNDS if tau is not None and n_views > 1 else ()
+    rounds = WEIGHT_ROUNDS if tau is not None and told.sum() > 1 else ()
     settled = max([tied_start if starting_tied else 0, *rounds])
     elbo: list[float] = []
     converged = False
@@ -207,7 +213,7 @@ def train(
             view.update(stats)
         if iteration in rounds and iteration < max_iter:
             assert tau is not None  # without it there are no rounds
-            weights = view_weights(found.slope, found.instances, tau)
+            weights = view_weights(found.slope, found.instances, tau, told)
             elbo.clear()
     exported = [view.export() for view in layout.views]
     return Trained(exported, weights, np.array(elbo), iteration, converged, found)

@@ -11,14 +11,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.base import NO_LABEL, MIMLClassifier, Traits
-from bagwise.base.parameters import Choice, Flag, Number, PerView, Seed, Whole
+from bagwise.base.parameters import Choice, Flag, Number, PerView, Seed, Whole, check_parameters
 from bagwise.errors import DataError
 from bagwise.metrics import top_labels
 from bagwise.models.mimlmix import settings as settings_of
 from bagwise.models.mimlmix.em import Layout, train
+from bagwise.models.mimlmix.kinds import view_settings
 from bagwise.models.mimlmix.predict import infer_within, predict_views
-from bagwise.models.mimlmix.select import Held, best_global_threshold, choose_settings
-from bagwise.models.mimlmix.stream import grow, stream_step
+from bagwise.models.mimlmix.select import Held, best_threshold, choose_settings, held_out_threshold
+from bagwise.models.mimlmix.stream import grow, step_size, stream_step
 from bagwise.models.mimlmix.topics import choose_n_topics, fit_topics, label_distributions
 from bagwise.parallel import small_products
 
@@ -56,14 +57,15 @@ class MIMLMix(MIMLClassifier):
         Prior covariance, as a share of each feature's variance.
     tied_start : int, default=10
         EM iterations with one tied covariance before full ones; 0 for none.
-    view_kinds : "auto", {"counts", "gaussian"} or dict of view to kind, default="auto"
-        What the numbers of each view are. "auto" takes a view for counts if it holds whole numbers that are
-        not negative, at least three quarters of them 0.
+    view_kinds : {"auto", "counts", "gaussian"}, sequence or dict of view to kind, default="auto"
+        What the numbers of each view are. "auto" takes a view for counts if no number is negative and at
+        least three quarters of them are 0 (nine tenths, unless all are whole: weights of words such as
+        tf-idf); ``view_kinds_`` says what came of it. Counts stay sparse.
     background : {"counts", "uniform"}, default="counts"
         Distribution that count views are smoothed with: that of all training instances, or the flat one.
     weighted_views : bool, default=True
         Whether views are weighted by how well labels explain them; otherwise they count alike.
-    tau : float or sequence, default=5.0
+    tau : float, sequence or dict of view to number, default=5.0
         Prior of the view weights, one for all or one per view; large values make them equal.
     sets : {"top", "threshold"}, default="top"
         How label sets are cut: the best L-bar labels, L-bar being the rounded mean number of labels of
@@ -102,7 +104,10 @@ class MIMLMix(MIMLClassifier):
     label_topics_ : ndarray of shape (n_topics, n_labels)
         Distribution over labels of every topic.
     view_weights_ : dict of str to float
-        Weight of every view; they sum to 1.
+        Weight of every view; they sum to 1. A view that no training bag has, or whose instances are all
+        alike, says nothing and gets 0.
+    view_kinds_ : dict of str to str
+        What each view was taken for: "counts" or "gaussian".
     settings_ : dict
         Settings in use, chosen or given. ``kappa`` and ``nu`` are dicts of view to number where several views
         have their own.
@@ -115,7 +120,7 @@ class MIMLMix(MIMLClassifier):
     n_batches_, n_bags_seen_ : int
         Batches and bags learned from so far; see `partial_fit`.
     n_top_ : int
-        L-bar.
+        L-bar, over all bags seen.
     threshold_ : float
         Threshold on scores, with ``sets="threshold"``.
 
@@ -265,8 +270,10 @@ class MIMLMix(MIMLClassifier):
     def _learn(self, bags, Y):
         rng = check_random_state(self.random_state)
         views = as_views(bags)
-        views, sets = self._set_up(views, bags, Y, rng)
-        hypers = settings_of.view_settings(self, views)
+        views, sets = self._set_up(views, bags, Y)
+        hypers = view_settings(self, views, len(self.components_))
+        self.view_kinds_ = {v: hyper["kind"] for v, hyper in hypers.items()}
+        self._warn_of_silent_views(views, hypers)
         given = settings_of.given_settings(self, len(views))
         self._fixed = settings_of.fixed_settings(self, list(views), rng.randint(_SEED_LIMIT))
         n_topics = given.pop("n_topics")
@@ -279,7 +286,7 @@ class MIMLMix(MIMLClassifier):
             held.fit_topics(n_topics, self.topic_smoothing)
             flat, self.search_ = choose_settings(held, flat)
             if self.sets == "threshold":
-                self.threshold_ = best_global_threshold(held, flat)
+                self.threshold_ = held_out_threshold(held, flat)
         settings = settings_of.nested_settings(flat)
         self.settings_ = {**settings, "n_topics": n_topics}
         hypers = settings_of.with_smoothing(hypers, settings)
@@ -299,9 +306,10 @@ class MIMLMix(MIMLClassifier):
         self.n_iter_ = found.n_iter
         self.n_batches_, self.n_bags_seen_ = 1, len(sets)
 
-    def _set_up(self, views, bags, Y, rng):
+    def _set_up(self, views, bags, Y):
         """Components of the model and the label sets over them; bags that teach nothing are left out."""
-        self.n_top_ = max(1, round(float(Y.sum() / len(Y))))
+        self._labels_seen, self._label_sets_seen = 0, 0
+        self._count_labels(Y)
         components = np.flatnonzero(Y.any(axis=0))
         empty = ~Y.any(axis=1)
         sets = np.ascontiguousarray(Y[:, components])
@@ -310,14 +318,27 @@ class MIMLMix(MIMLClassifier):
             components = np.append(components, Y.shape[1])
             sets = np.column_stack([sets, empty]).astype(np.int8)
         elif empty.any():
-            some = ", ".join(repr(i) for i in bags.bag_ids[empty][:3].tolist())
             if empty.all():
+                some = ", ".join(repr(i) for i in bags.bag_ids[:3].tolist())
                 raise DataError(f"no training bag carries a label (bags {some}, ...): nothing to learn")
-            warnings.warn(f"{empty.sum()} bags without labels are left out: {some}, ...", stacklevel=4)
+            _warn_of_left_out(bags, empty)
             views, sets = {v: b[~empty] for v, b in views.items()}, sets[~empty]
         self.components_ = components
         self._n_labels = Y.shape[1]
         return views, sets
+
+    def _count_labels(self, Y):
+        """L-bar over all bags seen so far."""
+        self._labels_seen += int(Y.sum())
+        self._label_sets_seen += len(Y)
+        self.n_top_ = max(1, round(self._labels_seen / self._label_sets_seen))
+
+    @staticmethod
+    def _warn_of_silent_views(views, hypers):
+        for v, hyper in hypers.items():
+            if not hyper["informative"]:
+                why = "no training bag has it" if not views[v].n_instances else "all its instances are alike"
+                warnings.warn(f"view {v!r} says nothing ({why}) and gets no weight", stacklevel=6)
 
     def _keep_topics(self, counts):
         self._topic_counts = counts
@@ -332,8 +353,9 @@ class MIMLMix(MIMLClassifier):
         """Learn from one more batch of bags by stochastic variational inference.
 
         The first batch is learned as by `fit`, which fixes features, settings and view weights; every later
-        one moves the averaged statistics by a step of (t + 1)^-0.8. New labels may occur in later batches.
-        May also follow a `fit`.
+        one moves the averaged statistics, and the threshold of ``sets="threshold"``, by a step of
+        (t + 1)^-0.8; L-bar is the mean over all bags seen. New labels may occur in later batches. May also
+        follow a `fit`.
 
         Parameters
         ----------
@@ -353,13 +375,26 @@ class MIMLMix(MIMLClassifier):
             if missing.size:
                 raise DataError(f"the first batch lacks the class {missing[0]!r}; make it larger")
             return self.fit(X, y)
+        check_parameters(self, self._parameters)
         bags = self._as_bags(X, reset=False)
         Y = self._known_labels(y, bags)
+        self._count_labels(Y)
+        with_background = len(self.components_) > self._n_real
+        empty = ~Y.any(axis=1)
+        if empty.any() and not with_background:
+            _warn_of_left_out(bags, empty)
+            bags, Y = bags[~empty], Y[~empty]
+            if not len(Y):
+                return self
+        if self.sets == "threshold":  # to the model the batch is as good as held out until it is learned
+            known = self.components_[: self._n_real]
+            best = best_threshold(Y[:, known].ravel(), self._infer(bags)[0][:, : self._n_real].ravel())
+            self.threshold_ += step_size(self) * (best - self.threshold_)
         new = np.setdiff1d(np.flatnonzero(Y.any(axis=0)), self.components_)
         if len(new):
             grow(self, new)
         sets = Y[:, self.components_[: self._n_real]]
-        if len(self.components_) > self._n_real:
+        if with_background:
             sets = np.column_stack([sets, ~Y.any(axis=1)]).astype(np.int8)
         with small_products(0.0):
             stream_step(self, as_views(bags), np.ascontiguousarray(sets))
@@ -470,6 +505,11 @@ class MIMLMix(MIMLClassifier):
             raise DataError(f"name one of the views {', '.join(self.views_)}")
         learned = self.views_[next(iter(self.views_)) if view is None else view]
         return settings_of.distribution_of(learned, int(at[0]))
+
+
+def _warn_of_left_out(bags: Any, empty: Any) -> None:
+    some = ", ".join(repr(i) for i in bags.bag_ids[empty][:3].tolist())
+    warnings.warn(f"{empty.sum()} bags without labels are left out: {some}, ...", stacklevel=5)
 
 
 def as_views(bags: Any) -> dict[str, Bags]:

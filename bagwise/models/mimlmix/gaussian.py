@@ -86,7 +86,7 @@ class GaussianView(ViewRows):
         if self.diagonal:
             scatter = np.maximum(second - n * self.mean[:, None, :] ** 2, 0.0)
             cov = (scatter + nu * width) / np.maximum(n + nu, 1e-300)
-            cov[~seen] = np.diag(self.hyper["total"])
+            cov[~seen] = self.hyper["total"]
             self.log_det = np.log(cov[:, 0]).sum(axis=1)
             self.trace = width * (1.0 / cov[:, 0]).sum(axis=1)
             self.whiten = 1.0 / np.sqrt(cov)
@@ -193,6 +193,8 @@ def whitening(cov: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def standardised(bags: Bags, hyper: dict[str, Any]) -> np.ndarray:
-    """Rows as contiguous float64, with the training location and scale taken out."""
-    X = bags.X.toarray() if bags.is_sparse else bags.X
-    return np.ascontiguousarray((X.astype(np.float64) - hyper["location"]) / hyper["scale"])
+    """Rows as contiguous float64 with the training location and scale taken out; no constant features."""
+    kept = hyper["scale"] > 0
+    X = bags.X if kept.all() else bags.X[:, np.flatnonzero(kept)]
+    X = X.toarray() if bags.is_sparse else X
+    return np.ascontiguousarray((X.astype(np.float64) - hyper["location"][kept]) / hyper["scale"][kept])

@@ -196,7 +196,8 @@ def likelihoods(
     for (v, own), w in zip(rows.items(), weights):
         place = lead[own.bag] + np.arange(len(own.bag)) - starts(own.sizes)[own.bag]
         lead += own.sizes
-        weight[place], copies[place], places[v] = w * own.copies, own.copies, place[own.member]
+        weight[place], copies[place] = w * own.copies, own.copies * (w > 0)  # no weight, no label tokens
+        places[v] = place[own.member]
         in_logs[place] = not own.tokens
         if learned[v]["kind"] == "gaussian":
             P[place] = log_densities(standardised(views[v], learned[v]), learned[v])

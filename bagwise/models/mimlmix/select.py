@@ -166,12 +166,22 @@ def _name(key: Any) -> str:
     return key if isinstance(key, str) else key[0]
 
 
-def best_global_threshold(held: Held, s: dict[Any, float]) -> float:
-    """Threshold on gamma with the least Hamming loss on the held-out bags."""
-    truth = np.concatenate([held.Y[part][:, : held.n_labels].ravel() for _, part in held.splits]) > 0
-    scores = np.concatenate([gamma[:, : held.n_labels].ravel() for gamma in held.scores(s)])
+def held_out_threshold(held: Held, s: dict[Any, float]) -> float:
+    """`best_threshold` of the held-out bags."""
+    truth = np.concatenate([held.Y[part][:, : held.n_labels].ravel() for _, part in held.splits])
+    return best_threshold(truth, np.concatenate([g[:, : held.n_labels].ravel() for g in held.scores(s)]))
+
+
+def best_threshold(truth: np.ndarray, scores: np.ndarray) -> float:
+    """Threshold on scores with the fewest errors.
+
+    Examples
+    --------
+    >>> best_threshold(np.array([1, 0, 1, 0]), np.array([4.0, 1.0, 3.0, 2.0]))
+    2.5
+    """
     order = np.argsort(-scores, kind="stable")
-    gain = np.cumsum(np.where(truth[order], 1, -1))
+    gain = np.cumsum(np.where(truth[order] > 0, 1, -1))
     best = int(gain.argmax())
     if gain[best] <= 0:
         return float(np.nextafter(scores.max(), np.inf))

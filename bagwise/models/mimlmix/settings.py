@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.bags import Bags
 from bagwise.errors import DataError
 
 _SMOOTHING = {"kappa": ("counts", 300.0), "nu": ("gaussian", 10.0)}  # kind of view, value where none has it
-_ZEROS_OF_COUNTS = 0.75  # share of zeros from which whole numbers are taken for counts of words
 
 
 def given_settings(model: Any, n_views: int) -> dict[str, Any]:
@@ -54,19 +52,19 @@ def flat_settings(given: Mapping[str, Any], hypers: Mapping[str, dict]) -> dict[
             continue
         kind, idle = _SMOOTHING[name]
         own = [v for v, h in hypers.items() if h["kind"] == kind]
-        by_view = _by_view(name, value, list(hypers))
+        own_value = by_view(name, value, list(hypers))
         if not own:
-            flat[name] = idle if by_view is not None or value == "auto" else value
+            flat[name] = idle if own_value is not None or value == "auto" else value
         elif len(own) == 1:
-            flat[name] = value if by_view is None else by_view[own[0]]
-        elif by_view is None and value != "auto":
+            flat[name] = value if own_value is None else own_value[own[0]]
+        elif own_value is None and value != "auto":
             flat[name] = value
         else:
-            flat.update({(name, v): "auto" if by_view is None else by_view[v] for v in own})
+            flat.update({(name, v): "auto" if own_value is None else own_value[v] for v in own})
     return flat
 
 
-def _by_view(name: str, value: Any, views: list[str], silent: Any = "auto") -> dict[str, Any] | None:
+def by_view(name: str, value: Any, views: list[str], silent: Any = "auto") -> dict[str, Any] | None:
     """Entries of a sequence or mapping by view; None for a single value.
 
     ``silent`` is the entry of a view that a mapping does not name.
@@ -98,8 +96,8 @@ def nested_settings(flat: Mapping[Any, Any]) -> dict[str, Any]:
 def fixed_settings(model: Any, views: list[str], seed: int) -> dict[str, Any]:
     """Settings that are never searched."""
     paper = model.mode == "paper"
-    by_view = _by_view("tau", model.tau, views, 5.0)
-    tau = np.array([model.tau if by_view is None else by_view[v] for v in views], dtype=np.float64)
+    own_tau = by_view("tau", model.tau, views, 5.0)
+    tau = np.array([model.tau if own_tau is None else own_tau[v] for v in views], dtype=np.float64)
     return {
         "tau": tau if model.weighted_views else None,
         "tied_start": 0 if paper else model.tied_start,
@@ -117,71 +115,6 @@ def fixed_settings(model: Any, views: list[str], seed: int) -> dict[str, Any]:
     }
 
 
-def view_settings(model: Any, views: Mapping[str, Bags]) -> dict[str, dict[str, Any]]:
-    """Kind of every view and what is fixed about it before training."""
-    result = {}
-    by_view = _by_view("view_kinds", model.view_kinds, list(views))
-    for name, bags in views.items():
-        kind = model.view_kinds if by_view is None else by_view[name]
-        if kind == "auto":
-            kind = "counts" if looks_like_counts(bags) else "gaussian"
-        if kind == "counts":
-            result[name] = _count_settings(name, bags, model.background)
-        else:
-            result[name] = _gaussian_settings(bags, model.covariance, model.width)
-    return result
-
-
-def looks_like_counts(bags: Bags) -> bool:
-    """Whether numbers are whole, not negative and mostly 0; however they are stored.
-
-    Examples
-    --------
-    >>> looks_like_counts(Bags([[0.0, 0.0, 2.0, 0.0]], [0, 1])), looks_like_counts(Bags([[0.5, 0.0]], [0, 1]))
-    (True, False)
-    """
-    values = bags.X.data if bags.is_sparse else bags.X
-    size = bags.n_instances * bags.n_features
-    if size == 0:
-        return bags.is_sparse
-    if np.count_nonzero(values) > (1.0 - _ZEROS_OF_COUNTS) * size:
-        return False
-    return bool((values >= 0).all() and (values == np.floor(values)).all())
-
-
-def _count_settings(name: str, bags: Bags, background: str) -> dict[str, Any]:
-    values = bags.X.data if bags.is_sparse else bags.X
-    if (values < 0).any():
-        raise DataError(f"view {name!r} has negative numbers; a view of counts cannot, see view_kinds")
-    counts = np.zeros(bags.n_features)
-    if background == "counts":
-        counts += np.asarray(bags.X.sum(axis=0)).ravel()
-    counts += 1.0  # no word is impossible
-    return {"kind": "counts", "background": counts / counts.sum()}
-
-
-def _gaussian_settings(bags: Bags, covariance: str, width: float) -> dict[str, Any]:
-    X = bags.X.toarray() if bags.is_sparse else bags.X
-    X = X.astype(np.float64)
-    D = bags.n_features
-    location, scale, total = np.zeros(D), np.ones(D), np.eye(D)
-    if len(X):
-        location, scale = X.mean(axis=0), X.std(axis=0)
-        scale[scale <= 1e-12 * np.maximum(np.abs(location), 1e-300)] = 1.0
-        Z = (X - location) / scale
-        total = Z.T @ Z / len(Z) + width * np.eye(D)
-    if covariance == "diag":
-        total = np.diag(np.diag(total))
-    return {
-        "kind": "gaussian",
-        "location": location,
-        "scale": scale,
-        "total": total,
-        "covariance": covariance,
-        "width": float(width),
-    }
-
-
 def with_smoothing(hypers: Mapping[str, dict], settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Settings of the views with the strength of their priors, which may differ between views."""
     result = {}
@@ -193,7 +126,7 @@ def with_smoothing(hypers: Mapping[str, dict], settings: Mapping[str, Any]) -> d
 
 
 def distribution_of(learned: dict[str, Any], component: int) -> dict[str, np.ndarray]:
-    """Distribution of one component in the units of the data."""
+    """Distribution of one component in the units of the data; constant features have no variance."""
     if learned["kind"] == "counts":
         parts = learned["S"]
         words = np.repeat(np.arange(parts["shape"][0]), np.diff(parts["indptr"]))
@@ -201,14 +134,14 @@ def distribution_of(learned: dict[str, Any], component: int) -> dict[str, np.nda
         S = np.bincount(words[own], parts["data"][own], minlength=parts["shape"][0])
         kappa = learned["kappa"]
         return {"words": (S + kappa * learned["background"]) / (learned["totals"][component] + kappa)}
-    scale = learned["scale"]
+    kept = learned["scale"] > 0
     W = learned["whiten"][component % len(learned["whiten"])]
     if learned["covariance"] == "diag":
         covariance = np.diag(1.0 / W[0] ** 2)
     else:  # stored: the transposed inverse of the Cholesky factor
         factor = np.linalg.inv(W.T)
         covariance = factor @ factor.T
-    return {
-        "mean": learned["location"] + scale * learned["mean"][component],
-        "covariance": covariance * np.outer(scale, scale),
-    }
+    mean, whole = learned["location"].copy(), np.zeros((len(kept), len(kept)))
+    mean[kept] += learned["scale"][kept] * learned["mean"][component]
+    whole[np.ix_(kept, kept)] = covariance
+    return {"mean": mean, "covariance": whole * np.outer(learned["scale"], learned["scale"])}

@@ -32,7 +32,7 @@ def stream_step(model: Any, views: dict[str, Bags], sets: np.ndarray) -> None:
     found = collect_statistics(layout, weights, alpha, gamma, _SWEEPS, 1e-6)
     topics = _topic_counts(model, sets)
     n_before, n_now = model.n_bags_seen_, model.n_bags_seen_ + len(sets)
-    step = float(model.n_batches_ + 1) ** -_FORGETTING
+    step = step_size(model)
     keep, add = (1.0 - step) * n_now / n_before, step * n_now / len(sets)
     for view, stats, learned in zip(layout.views, found.views, model.views_.values()):
         names = _STATISTICS[learned["kind"]]
@@ -42,6 +42,11 @@ def stream_step(model: Any, views: dict[str, Bags], sets: np.ndarray) -> None:
     model._keep_topics(keep * model._topic_counts + add * topics)
     model.n_bags_seen_ = n_now
     model.n_batches_ += 1
+
+
+def step_size(model: Any) -> float:
+    """How far the next batch moves what was learned: (t + 1)^-0.8."""
+    return float(model.n_batches_ + 1) ** -_FORGETTING
 
 
 def _topic_counts(model: Any, sets: np.ndarray) -> np.ndarray:
@@ -77,11 +82,11 @@ def grow(model: Any, new: np.ndarray) -> None:
         for name in ("mass", "first", "second", "mean"):
             learned[name] = widen(learned[name], 0.0)
         total = learned["total"]  # a label without instances looks like the view as a whole
-        log_det = np.linalg.slogdet(total)[1]
-        D = len(total)
-        constant = -0.5 * (D * np.log(2.0 * np.pi) + log_det)
-        if learned["covariance"] == "diag":
-            learned["whiten"] = widen(learned["whiten"], 1.0 / np.sqrt(np.diag(total)))
+        diagonal = learned["covariance"] == "diag"
+        log_det = np.log(total).sum() if diagonal else np.linalg.slogdet(total)[1]
+        constant = -0.5 * (len(total) * np.log(2.0 * np.pi) + log_det)
+        if diagonal:
+            learned["whiten"] = widen(learned["whiten"], 1.0 / np.sqrt(total))
         elif len(learned["whiten"]) > 1 or learned["covariance"] == "full":
             learned["whiten"] = widen(learned["whiten"], np.linalg.inv(np.linalg.cholesky(total)).T)
         else:

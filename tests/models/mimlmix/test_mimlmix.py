@@ -77,7 +77,7 @@ def hypers(views, covariance="full", kappa=3.0, nu=2.0):
             "kind": "gaussian",
             "location": X.mean(axis=0),
             "scale": X.std(axis=0),
-            "total": np.eye(3),
+            "total": np.ones(3) if covariance == "diag" else np.eye(3),
             "covariance": covariance,
             "width": 0.3,
             "nu": nu,
