@@ -16,6 +16,7 @@ from bagwise.models._shared.calibration import fit_sigmoids, log_loss_sum, mixin
 from bagwise.models._shared.each_label import constant_score
 from bagwise.models._shared.folds import MultilabelKFold
 from bagwise.models._shared.margins import margins
+from bagwise.models._shared.scaling import is_text
 from bagwise.models.auto.forest import Forest
 from bagwise.models.auto.instances import Forests, Logistics, Softmaxes
 from bagwise.models.auto.logistic import Logistic, TermWeights
@@ -30,6 +31,7 @@ PARTS = (ViewModel, SetRidge, Forest, Forests, Softmaxes, Logistics, Logistic, T
 
 LARGEST = 50_000  # bags that are learned from; more are sampled
 FULL_BAGS = 5000  # effort="auto" is "full" up to so many
+_TEXT_FACTOR = 2.5  # text may have so many times the instances for members on instances
 _CALIBRATION_CELLS = 2e6  # bags times labels that calibration looks at
 
 
@@ -96,9 +98,9 @@ class BagClassifier(MIMLClassifier):
 
     Text, that is instances with less than a tenth of their values different from 0, has the last three beside
     "ored" and "stacked_kernel", all of them sparse; the others join in up to 1,000 features. Members on
-    instances answer for a bag by five models (trees: those that did not draw the bag) that have not seen it,
-    and for a new bag by their mean. They learn from all bags up to 40,000 instances ("fast": 20,000), from a
-    sample beyond.
+    instances answer for a bag by one of five models (trees: those that did not draw the bag) that has not
+    seen it, and for a new bag by their mean. They learn from all bags up to 40,000 instances ("fast": 20,000;
+    text: 2.5 times as many), from a sample by three models beyond.
 
     Scores of each member get a sigmoid per label, shrunk to a shared one; logits are mixed with non-negative
     weights shared by all labels, of least log loss with a ridge towards equal ones; then a last sigmoid.
@@ -329,10 +331,13 @@ def _views(bags: Any) -> dict[str, Bags]:
 def _folds(bags: Bags, Y: np.ndarray, plan: Plan, rng: Any) -> list[tuple[np.ndarray, np.ndarray]]:
     """Folds of the bags that instance members learn from: all, or a sample with enough instances."""
     chosen = np.arange(len(bags))
-    if bags.n_instances > plan.max_instances:
+    # what few words cost, many instances of text may have
+    limit = plan.max_instances * (_TEXT_FACTOR if is_text(bags.X) else 1)
+    if bags.n_instances > limit:
         order = rng.permutation(len(bags))
-        chosen = np.sort(order[np.cumsum(bags.sizes[order]) <= plan.max_instances])
-    n_folds = min(plan.n_folds, len(chosen))
+        chosen = np.sort(order[np.cumsum(bags.sizes[order]) <= limit])
+    # beside a sample most bags are unseen by every model: fewer of them will do
+    n_folds = min(plan.n_folds if len(chosen) == len(bags) else 3, len(chosen))
     if n_folds < 2:
         return []
     split = MultilabelKFold(n_folds, random_state=rng).split(Y[chosen], Y[chosen])

@@ -71,9 +71,14 @@ class Logistic:
 
 
 def fit_logistic(
-    X: Any, Y: np.ndarray, alpha: float, weights: np.ndarray | None = None, start: Logistic | None = None
+    X: Any,
+    Y: np.ndarray,
+    alpha: float,
+    weights: np.ndarray | None = None,
+    start: Logistic | None = None,
+    max_iter: int = 30,
 ) -> Logistic:
-    r"""Minimise the weighted log loss plus ``alpha / 2 |W|^2``, intercepts free, by L-BFGS.
+    r"""Minimise the weighted log loss plus ``alpha / 2 |W|^2``, intercepts free, by some iterations of L-BFGS.
 
     Examples
     --------
@@ -99,7 +104,7 @@ def fit_logistic(
         return value / total, gradient.ravel() / total
 
     x0 = np.vstack([start.coef, start.intercept]).ravel()
-    found = minimize(loss, x0, jac=True, method="L-BFGS-B", options={"maxiter": 100, "gtol": 1e-5}).x
+    found = minimize(loss, x0, jac=True, method="L-BFGS-B", options={"maxiter": max_iter, "gtol": 1e-5}).x
     theta = found.reshape(d + 1, L)
     return Logistic(theta[:-1].copy(), theta[-1].copy())
 

@@ -84,7 +84,7 @@ def test_logistic_is_that_of_scikit_learn():
     X = sparse.csr_array(rng.poisson(0.4, size=(150, 8)).astype(float))
     Y = (rng.random((150, 2)) < 0.4).astype(float)
     weights = rng.random(150) + 0.5
-    ours = fit_logistic(X, Y, 0.7, weights)
+    ours = fit_logistic(X, Y, 0.7, weights, max_iter=500)
     for l in range(2):
         theirs = LogisticRegression(C=1 / 0.7, tol=1e-8, max_iter=1000)
         theirs.fit(X, Y[:, l], sample_weight=weights)
