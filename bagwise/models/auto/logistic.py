@@ -78,7 +78,7 @@ def fit_logistic(
     start: Logistic | None = None,
     max_iter: int = 30,
 ) -> Logistic:
-    r"""Minimise the weighted log loss plus ``alpha / 2 |W|^2``, intercepts free, by some iterations of L-BFGS.
+    r"""Minimise weighted log loss plus ``alpha / 2 |W|^2``, intercepts free, by some iterations of L-BFGS.
 
     Examples
     --------
