@@ -1,10 +1,9 @@
-"""Methods built on distances between bags: the distance kernel, and quality beside earlier figures.
+"""Distances between bags: the compiled loops beside other ways.
 
-    python benchmarks/hausdorff.py [SECTION ...] [--data FOLDER] [--folds N] [--seed N] [--repeats N]
+    python benchmarks/hausdorff.py [SECTION ...] [--data FOLDER] [--seed N] [--repeats N]
 
-Sections: kernel, wide, scene, reuters (all by default). Prints Markdown tables. FOLDER (or BAGWISE_DATA)
-holds the public sets. CPU times are those of the process, all threads together. Every scaling is learned on
-the training part of a fold.
+Sections: kernel, wide (all by default). Prints Markdown tables. FOLDER (or BAGWISE_DATA) holds the public
+sets. CPU times are those of the process, all threads together.
 """
 
 import argparse
@@ -14,42 +13,9 @@ import time
 import numpy as np
 from scipy import sparse
 from scipy.spatial.distance import cdist
-from sklearn.model_selection import KFold
 
 from bagwise import load_dataset
-from bagwise.metrics import average_precision, coverage, hamming_loss, one_error, ranking_loss
-from bagwise.models import MIMLKNN, MIMLNN, MIMLRBF, MIMLSVM
 from bagwise.models.distance.hausdorff import hausdorff_distances
-
-MEASURES = ("1-AP", "coverage", "Hamming", "one-error", "ranking loss")
-# An independent prototype of the same descriptions on folds of its own, and the table of the MIML-GP paper,
-# which used yet other folds and chose parameters by cross-validation.
-PROTOTYPE = {
-    "scene": {
-        "MIMLSVM": (0.235, 1.079, 0.190, 0.356, 0.201),
-        "MIMLKNN": (0.211, 0.955, 0.175, 0.331, 0.171),
-        "MIMLRBF": (0.202, 0.932, 0.168, 0.315, 0.164),
-        "MIMLNN": (0.220, 1.015, 0.183, 0.338, 0.186),
-    },
-    "reuters": {
-        "MIMLSVM": (0.045, 0.308, 0.033, 0.072, 0.024),
-        "MIMLKNN": (0.043, 0.314, 0.040, 0.066, 0.024),
-        "MIMLRBF": (0.037, 0.268, 0.032, 0.061, 0.017),
-        "MIMLNN": (0.043, 0.288, 0.036, 0.073, 0.021),
-    },
-}
-PAPER = {
-    "scene": {
-        "MIMLSVM": (0.238, 1.100, 0.192, 0.361, 0.205),
-        "MIMLKNN": (0.210, 0.943, 0.173, 0.331, 0.169),
-        "MIMLRBF": (0.216, 1.018, 0.183, 0.329, 0.184),
-    },
-    "reuters": {
-        "MIMLSVM": (0.039, 0.298, 0.033, 0.061, 0.022),
-        "MIMLKNN": (0.046, 0.341, 0.039, 0.069, 0.027),
-        "MIMLRBF": (0.037, 0.283, 0.034, 0.059, 0.019),
-    },
-}
 
 
 def row(*cells):
@@ -70,9 +36,6 @@ def cpu(function, repeats):
         result = function()
         best = min(best, time.process_time() - start)
     return best, result
-
-
-# ---------------------------------------------------------------------- the kernel
 
 
 def by_products(X):
@@ -168,82 +131,13 @@ def wide(options):
             row(d, size, f"{ours:.2f}", f"{product:.2f}", f"{product / ours:.1f}")
 
 
-# ---------------------------------------------------------------------- the methods
-
-
-def measures(Y, S, P):
-    return (
-        1.0 - average_precision(Y, S),
-        coverage(Y, S),
-        hamming_loss(Y, P),
-        one_error(Y, S),
-        ranking_loss(Y, S),
-    )
-
-
-def quality(name, models, options):
-    data = load_dataset(f"miml_{name}")
-    header(
-        f"### {name}, {options.folds}-fold, mean ± deviation over folds, CPU seconds of a fold (median)",
-        "method", *MEASURES, "fit", "predict",
-    )  # fmt: skip
-    for title, model in models.items():
-        values, fits, tests = [], [], []
-        for train, test in KFold(options.folds, shuffle=True, random_state=options.seed).split(data.Y):
-            bags, Y = data.bags[train], data.Y[train]
-            fits.append(cpu(lambda: model.fit(bags, Y), 1)[0])  # noqa: B023
-            held_out = data.bags[test]
-            seconds, S = cpu(lambda: model.decision_function(held_out), 1)  # noqa: B023
-            tests.append(seconds)
-            values.append(measures(data.Y[test], S, model.predict(held_out)))
-        mean, deviation = np.mean(values, axis=0), np.std(values, axis=0, ddof=1)
-        cells = [f"{m:.3f} ± {s:.3f}" for m, s in zip(mean, deviation)]
-        row(title, *cells, f"{np.median(fits):.2f}", f"{np.median(tests):.2f}")
-        kind = type(model).__name__
-        if title in PROTOTYPE[name]:
-            row("— prototype", *(f"{v:.3f}" for v in PROTOTYPE[name][kind]), "", "")
-            gap = (mean - PROTOTYPE[name][kind]) / deviation
-            row("— difference in deviations", *(f"{v:+.1f}" for v in gap), "", "")
-            if kind in PAPER[name]:
-                row("— published", *(f"{v:.3f}" for v in PAPER[name][kind]), "", "")
-
-
-def scene(options):
-    seed = options.seed
-    models = {
-        "MIMLSVM": MIMLSVM(random_state=seed),
-        "MIMLKNN": MIMLKNN(),
-        "MIMLRBF": MIMLRBF(random_state=seed),
-        "MIMLNN": MIMLNN(random_state=seed),
-        'MIMLSVM, gamma="scale"': MIMLSVM(gamma="scale", random_state=seed),
-    }
-    quality("scene", models, options)
-
-
-def reuters(options):
-    seed = options.seed
-    models = {
-        "MIMLSVM": MIMLSVM(kernel="linear", scaling="l2", random_state=seed),
-        "MIMLKNN": MIMLKNN(scaling="l2"),
-        "MIMLRBF": MIMLRBF(scaling="l2", random_state=seed),
-        "MIMLNN": MIMLNN(scaling="l2", random_state=seed),
-        'MIMLNN, scaling="none"': MIMLNN(scaling="none", random_state=seed),
-        "MIMLSVM, minmax": MIMLSVM(kernel="linear", random_state=seed),
-        "MIMLKNN, minmax": MIMLKNN(),
-        "MIMLRBF, minmax": MIMLRBF(random_state=seed),
-        "MIMLNN, minmax": MIMLNN(random_state=seed),
-    }
-    quality("reuters", models, options)
-
-
 def main():
-    sections = {"kernel": kernel, "wide": wide, "scene": scene, "reuters": reuters}
+    sections = {"kernel": kernel, "wide": wide}
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(sections))
     parser.add_argument("--data", help="folder with the public sets")
-    parser.add_argument("--folds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()

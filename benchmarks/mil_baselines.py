@@ -1,10 +1,9 @@
-"""Multi-instance baselines: accuracy beside published figures, and what a fit costs.
+"""Multi-instance baselines: what a fit costs.
 
-    python benchmarks/mil_baselines.py [SECTION ...] [--data FOLDER] [--folds N] [--repeats N] [--seed N]
+    python benchmarks/mil_baselines.py [SECTION ...] [--data FOLDER] [--seed N]
 
-Sections: molecules, newsgroups, images, cost, programme (all by default). Prints Markdown tables. FOLDER (or
-BAGWISE_DATA) holds the public sets. CPU times are those of the process. Scalings and codebooks are learned on
-the training part. Accuracies are percentages, mean ± deviation over folds or splits.
+Sections: cost, programme (both by default). Prints Markdown tables. FOLDER (or BAGWISE_DATA) holds the public
+sets. CPU times are those of the process.
 """
 
 import argparse
@@ -15,30 +14,11 @@ import warnings
 import numpy as np
 from scipy.optimize import linprog
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 from sklearn.preprocessing import StandardScaler
 
 from bagwise import load_dataset
 from bagwise.models import MILES, MISVM, CodebookSVM, SetKernelSVM
 from bagwise.models.svm.miles import bag_similarities, select_prototypes
-
-# Tables 5 and 6 of the MIML-GP paper, which took them from earlier papers with settings of their own.
-NEWS = {
-    "alt_atheism": {"MI-Kernel": "60.2 ± 3.9", "miGraph": "65.5 ± 4.0"},
-    "comp_graphics": {"MI-Kernel": "47.0 ± 3.3", "miGraph": "77.8 ± 1.6"},
-    "sci_electronics": {"MI-Kernel": "50.6 ± 2.0", "miGraph": "87.1 ± 1.7"},
-}
-IMAGES = {"MI-Kernel": 81.8, "miGraph": 81.4, "MILES": 82.6, "MI-SVM": 74.7, "k-means-SVM": 69.8}
-# Weights of words as they come: features that are rare carry the large values. Chosen on these very sets.
-RAW = {"scaling": "none", "gamma": 1.0}
-TEXT = {
-    "MI-Kernel": {
-        "plain defaults": {},
-        '`scaling="none"`, `gamma=1.0`': RAW,
-        'and `normalization="mean"`, `C=1000`': RAW | {"normalization": "mean", "C": 1000.0},
-    },
-    "miGraph": {"plain defaults": {}, '`scaling="none"`, `gamma=1.0`': RAW},
-}
 
 
 def row(*cells):
@@ -67,66 +47,6 @@ def images_of(n_classes):
     y = data.Y.argmax(axis=1)
     chosen = np.flatnonzero(y < n_classes)
     return data.bags[chosen], y[chosen]
-
-
-def accuracy(model, bags, y, splits):
-    """Accuracies in percent as text, and the median CPU seconds of a fit."""
-    values, seconds = [], []
-    for train, test in splits:
-        start = time.process_time()
-        model.fit(bags[train], y[train])
-        seconds.append(time.process_time() - start)
-        values.append(100.0 * (model.predict(bags[test]) == y[test]).mean())
-    return f"{np.mean(values):.1f} ± {np.std(values, ddof=1):.1f}", f"{np.median(seconds):.2f}"
-
-
-def molecules(options):
-    header(
-        f"### {options.folds}-fold, plain defaults: accuracy, CPU seconds of a fit",
-        "method", "musk1", "s", "elephant", "s", "fox", "s",
-    )  # fmt: skip
-    sets = [load_dataset(name) for name in ("musk1", "elephant", "fox")]
-    for title, model in plain(options.seed).items():
-        cells = []
-        for data in sets:
-            y = data.Y[:, 0]
-            folds = StratifiedKFold(options.folds, shuffle=True, random_state=options.seed)
-            cells += accuracy(model, data.bags, y, folds.split(y, y))
-        row(title, *cells)
-
-
-def newsgroups(options):
-    header(
-        f"### Newsgroups, {options.folds}-fold: accuracy, CPU seconds of a fit",
-        "set", "method", "settings", "accuracy", "published", "s",
-    )  # fmt: skip
-    for name in NEWS:
-        data = load_dataset(f"newsgroups/{name}")
-        y = data.Y[:, 0]
-        for title, weights in {"MI-Kernel": "equal", "miGraph": "graph"}.items():
-            for words, parameters in TEXT[title].items():
-                folds = StratifiedKFold(options.folds, shuffle=True, random_state=options.seed)
-                found = accuracy(SetKernelSVM(weights, **parameters), data.bags, y, folds.split(y, y))
-                row(name, title, words, found[0], NEWS[name][title], found[1])
-
-
-def images(options):
-    header(
-        f"### 1000 images of ten classes, half for training, {options.repeats} splits",
-        "method", "settings", "accuracy", "published", "CPU seconds of a fit",
-    )  # fmt: skip
-    bags, y = images_of(10)
-    chosen = {
-        "MI-SVM": MISVM(gamma=0.3, C=10.0),
-        "MI-Kernel": SetKernelSVM(gamma=0.3),
-        "miGraph": SetKernelSVM("graph", gamma=0.3),
-    }
-    rows = [(title, "plain defaults", model) for title, model in plain(options.seed).items()]
-    rows += [(title, "`gamma=0.3`, `C=10`", model) for title, model in chosen.items()]
-    for title, words, model in rows:
-        halves = StratifiedShuffleSplit(options.repeats, test_size=0.5, random_state=options.seed)
-        found = accuracy(model, bags, y, halves.split(y, y))
-        row(title, words, found[0], IMAGES.get(title, ""), found[1])
 
 
 def cost(options):
@@ -191,9 +111,6 @@ def whole_programme(S, y):
 
 def main():
     sections = {
-        "molecules": molecules,
-        "newsgroups": newsgroups,
-        "images": images,
         "cost": cost,
         "programme": programme,
     }
@@ -202,8 +119,6 @@ def main():
     )
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(sections))
     parser.add_argument("--data", help="folder with the public sets")
-    parser.add_argument("--folds", type=int, default=10)
-    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     if options.data:
