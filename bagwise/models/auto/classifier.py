@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import expit, log_expit
 from sklearn.utils import check_random_state
 
-from bagwise.bags import Bags, MultiViewBags
+from bagwise.bags import Bags, MultiViewBags, runs
 from bagwise.base import NO_LABEL, MIMLClassifier, Traits, best_rows
 from bagwise.base.parameters import JOBS, Choice, Flag, Number, Seed, Several
 from bagwise.models._shared.calibration import fit_sigmoids, log_loss_sum, mixing_weights
@@ -32,6 +32,7 @@ PARTS = (ViewModel, SetRidge, Forest, Forests, Softmaxes, Logistics, Logistic, T
 LARGEST = 50_000  # bags that are learned from; more are sampled
 FULL_BAGS = 5000  # effort="auto" is "full" up to so many
 _TEXT_FACTOR = 2.5  # text may have so many times the instances for members on instances
+_BLOCK = 100_000  # instances scored at a time, which bounds memory
 _CALIBRATION_CELLS = 2e6  # bags times labels that calibration looks at
 
 
@@ -232,6 +233,10 @@ class BagClassifier(MIMLClassifier):
     # ------------------------------------------------------------------ predicting
 
     def _scores(self, bags: Any) -> np.ndarray:
+        offsets = np.concatenate([[0], np.cumsum(bags.sizes)])
+        return np.concatenate([self._block_scores(bags[a:b]) for a, b in runs(offsets, _BLOCK)])
+
+    def _block_scores(self, bags: Any) -> np.ndarray:
         out = np.tile(np.where(np.isnan(self.constant_), 0.0, self.constant_), (len(bags), 1))
         keep = np.flatnonzero(np.isnan(self.constant_))
         if not len(keep):

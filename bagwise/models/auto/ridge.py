@@ -18,6 +18,7 @@ import numpy as np
 from scipy import linalg
 from sklearn.metrics.pairwise import euclidean_distances
 
+from bagwise.bags import runs
 from bagwise.kernels.segment import segment_sum
 from bagwise.models.svm.set_kernel import own_kernels
 
@@ -225,13 +226,10 @@ def _nystroem(X, offsets, T, gamma, rng):
     roots = _roots(X, offsets, gamma)
     n = len(offsets) - 1
     Psi = np.zeros((n, len(marks)))
-    a = 0
-    while a < n:
-        b = max(int(np.searchsorted(offsets, offsets[a] + _CELLS * 8 // len(marks), side="right")) - 1, a + 1)
+    for a, b in runs(offsets, _CELLS * 8 // len(marks)):
         rows = slice(int(offsets[a]), int(offsets[b]))
         part = pair_kernel(X[rows], marks, gamma) / roots[rows, None]
         Psi[a:b] = segment_sum(part, offsets[a : b + 1] - offsets[a])
-        a = b
     Phi = np.column_stack([Psi @ projection, np.full(n, np.sqrt(BIAS))])
     _, _, weights, answers = best_of(primal_leave_one_out(Phi, T, PENALTIES), T)
     return SetRidge(marks, projection @ weights[:-1], np.sqrt(BIAS) * weights[-1], gamma), answers

@@ -181,6 +181,14 @@ def test_many_bags_are_sampled(monkeypatch):
     assert (model.predict(test) != truth).mean() < 0.2
 
 
+def test_blocks_of_bags_change_nothing(monkeypatch):
+    bags, Y = sample_bags()
+    model = BagClassifier("fast", random_state=0).fit(bags, Y)
+    whole = model.decision_function(bags)
+    monkeypatch.setattr(classifier, "_BLOCK", 7)
+    np.testing.assert_allclose(model.decision_function(bags), whole, rtol=1e-6, atol=1e-8)
+
+
 def test_members_can_be_named_and_time_limited():
     bags, Y = sample_bags()
     some = BagClassifier("fast", members=["set_kernel", "ored_forest"], random_state=0).fit(bags, Y)
