@@ -46,16 +46,22 @@ class InstanceSoftmaxClassifier(MIMLClassifier):
     def _n_labels(self) -> int:
         return len(self.intercept_) - self.has_background_
 
-    def _instance_scores(self, bags: Bags) -> np.ndarray:
-        logits = self._logits(bags)
+    def _instance_logits(self, bags: Bags) -> np.ndarray:
+        """Logits by which single instances are labelled."""
+        return self._logits(bags)
+
+    def _margins(self, logits: np.ndarray) -> np.ndarray:
         if logits.shape[1] == 1:
             return np.ones_like(logits)  # the only class is always the best
         return margins(logits)[:, : self._n_labels]
 
+    def _instance_scores(self, bags: Bags) -> np.ndarray:
+        return self._margins(self._instance_logits(bags))
+
     def _scores(self, bags: Bags) -> np.ndarray:
         if self._calibration is not None and self._n_labels == 1:
             return self._calibration.log_odds(self._log_odds(bags))
-        return segment_max(self._instance_scores(bags), bags.offsets)
+        return segment_max(self._margins(self._logits(bags)), bags.offsets)
 
     def _predict(self, bags: Bags, scores: np.ndarray) -> np.ndarray:
         return scores > 0 if self._calibration is None else self._probabilities(bags) > 0.5
@@ -104,11 +110,11 @@ class InstanceSoftmaxClassifier(MIMLClassifier):
     def _annotate(self, bags: Bags, Y: np.ndarray | None) -> np.ndarray:
         if Y is not None:
             return super()._annotate(bags, Y)
-        labels = self._logits(bags).argmax(axis=1)
+        labels = self._instance_logits(bags).argmax(axis=1)
         return np.where(labels < self._n_labels, labels, NO_LABEL)
 
     def _instance_probabilities(self, bags: Bags, Y: np.ndarray | None) -> np.ndarray:
-        logits = self._logits(bags)
+        logits = self._instance_logits(bags)
         if Y is not None:
             outside = Y[bags.index] == 0
             logits[:, : self._n_labels][outside] = -np.inf

@@ -6,7 +6,7 @@ import warnings
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import clone
+from scipy.special import log_expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -20,6 +20,7 @@ from bagwise.models._shared.instance_softmax import (
     product_size,
 )
 from bagwise.models._shared.scaling import apply_scaling, learn_scaling
+from bagwise.models.ored.choose import choose
 from bagwise.models.ored.likelihood import UnionLikelihood, climb_em, climb_lbfgs, posterior
 from bagwise.models.ored.union_posterior import LARGEST_MAX_LABELS, METHODS, TOO_MANY_LABELS
 from bagwise.parallel import small_products, threads
@@ -34,8 +35,10 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
 
     Parameters
     ----------
-    alpha : float, default=1.0
-        L2 penalty ``alpha / 2 * |W|^2`` on the weights of standardised features; intercepts are free.
+    alpha : float or "auto", default="auto"
+        L2 penalty ``alpha / 2 * |W|^2`` on the weights of standardised features; intercepts are free. "auto"
+        is 1, and for text (instances that are mostly zeros) the one of 1, 3 and 10 that predicts held-out
+        bags best.
     solver : {"lbfgs", "em"}, default="lbfgs"
         "lbfgs" climbs the exact marginal likelihood; "em" is the generalised EM of [1]_: each iteration
         one gradient step with backtracking. The likelihood has several local maxima, and the two may end in
@@ -51,13 +54,17 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         Whether to learn on standardised features. Instances that are mostly zeros (text) are divided by one
         number, the root mean square of their non-zero values, and not centred. ``coef_`` and ``intercept_``
         always speak of the features as given.
-    background : bool or "auto", default="auto"
-        Whether instances may carry no label at all. "auto" adds this class if some training bag has an
-        empty label set, which the plain model cannot produce.
-    unusable_bags : {"drop", "candidates", "error"}, default="drop"
+    background : {"auto", True, False, "anywhere", "empty"}, default="auto"
+        Whether instances may carry no label at all, a class of its own: in any bag (True or "anywhere"), in
+        bags with an empty label set only ("empty": all instances of other bags are labelled), or nowhere. In
+        any bag, one instance is enough to explain a label, and the background takes the others: right for
+        a call in a noisy recording, wrong for a topic that runs through a document. "auto" is False if every
+        training bag has a label, True if there is one label (that is multi-instance logistic regression), and
+        else the one of True and "empty" that predicts held-out bags better.
+    unusable_bags : {"candidates", "drop", "error"}, default="candidates"
         What to do with training bags whose label set the model cannot produce (more labels than instances)
-        or that have more than ``max_labels`` labels: leave them out, take their labels as candidates only
-        (every instance carries one of them, not all need occur), or stop. A warning counts them.
+        or that have more than ``max_labels`` labels: take their labels as candidates only (every instance
+        carries one of them, not all need occur), leave them out, or stop. A warning counts them.
     max_labels : int, default=16
         Largest label set that is treated exactly, the background not counted; time and memory double with
         each label.
@@ -79,6 +86,7 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         How ``predict`` decides. "calibrated": a sigmoid per label of the log-odds of ``bag_probability`` is
         learned on held-out bags (three folds; with more than 2,000 bags one third, once; fits that stop at
         ten times ``tol``), ``predict_proba`` is that sigmoid and ``predict`` takes what is above one half.
+        The same folds settle what is "auto", each setting once more.
         "union": ``predict`` takes the labels given to instances as in [1]_, and ``predict_proba`` is not
         calibrated. Scores are the same, and of more than two classes in a 1-D ``y`` the best is taken.
     inference : str, default="auto"
@@ -96,8 +104,15 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         similarities to ``dictionary_.rows_``.
     intercept_ : ndarray of shape (n_labels,)
         Intercepts, likewise.
+    alpha_ : float
+        The penalty used.
+    background_ : {"anywhere", "empty", False}
+        The background used.
     has_background_ : bool
         Whether the last row stands for instances without a label.
+    held_out_loss_ : ndarray
+        Log loss per label of held-out bags, for each setting that "auto" left open: penalties, and again
+        for each background. NaN where nothing was held out.
     objective_ : ndarray of shape (n_iter_ + 1,)
         Penalised log-likelihood before the first and after every iteration; it never decreases, except with
         ``subset < 1``, where it is that of the bags drawn.
@@ -122,7 +137,8 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
     largest of its instances, positive exactly if the label is in the union of the labels given to instances.
     That union is too large where a bag has many instances, each of which may err: on birds it has a worse
     Hamming loss than no labels at all. Hence the calibrated decision. With one label the score of a bag is
-    the calibrated log-odds.
+    the calibrated log-odds. With a background and several labels, scores and labels of instances take the
+    probability of an instance times that of its bag.
 
     **Differences from [1]**: features are standardised and a penalty is on by default, since the
     likelihood of separable data has no maximum and the 50 iterations of [1]_ act as the regulariser
@@ -149,14 +165,14 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
     traits = Traits(instances="model", probabilities=True, sample_weight=True)
 
     _parameters: ClassVar[Rules] = {
-        "alpha": Number(0),
+        "alpha": (Choice("auto"), Number(0)),
         "solver": Choice("lbfgs", "em"),
         "max_iter": (Choice(None), Whole(1)),
         "tol": Number(0),
         "fit_intercept": Flag(),
         "standardize": Flag(),
-        "background": Choice(True, False, "auto"),
-        "unusable_bags": Choice("drop", "candidates", "error"),
+        "background": Choice("auto", True, False, "anywhere", "empty"),
+        "unusable_bags": Choice("candidates", "drop", "error"),
         "max_labels": Whole(1, LARGEST_MAX_LABELS - 1),
         "prune": Number(0, below=1),
         "subset": Number(above=0, high=1),
@@ -172,7 +188,7 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
 
     def __init__(
         self,
-        alpha=1.0,
+        alpha="auto",
         *,
         solver="lbfgs",
         max_iter=None,
@@ -180,7 +196,7 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         fit_intercept=True,
         standardize=True,
         background="auto",
-        unusable_bags="drop",
+        unusable_bags="candidates",
         max_labels=16,
         prune=0.0,
         subset=1.0,
@@ -217,22 +233,29 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         if self.subset < 1 and self.solver != "em":
             raise ValueError("subset < 1 draws bags for each iteration of solver='em'; choose that solver")
         weights = np.ones(len(bags)) if weights is None else weights
-        empty = Y.sum(axis=1) == 0
-        self.has_background_ = bool(empty.any()) if self.background == "auto" else bool(self.background)
+        setting, calibration, self.held_out_loss_ = choose(self, bags, Y, weights)
+        self.alpha_, self.background_ = setting
+        self.has_background_ = bool(self.background_)
+        self._learn(bags, Y, weights)
+        self.decision_slope_ = self.decision_intercept_ = None
+        if calibration is not None and self._target != "multiclass":
+            self.decision_slope_, self.decision_intercept_ = calibration
+
+    def _learn(self, bags, Y, weights):
+        """Climb the likelihood of the bags under the setting chosen."""
         used, candidates = self._usable(bags, Y, weights)
         rng = check_random_state(self.random_state)
         features, fold = self._prepare(bags, used, rng)
         seen = np.flatnonzero((Y[used > 0] > 0).any(axis=0))
         classes = np.append(seen, Y.shape[1]) if self.has_background_ else seen
-        extended = np.column_stack([Y, np.ones(len(Y), dtype=np.int8)])
         problem = UnionLikelihood(
             features,
             bags.offsets,
-            np.ascontiguousarray(extended[:, classes]),
+            np.ascontiguousarray(self._with_background(Y)[:, classes]),
             used,
-            alpha=self.alpha,
+            alpha=self.alpha_,
             fit_intercept=self.fit_intercept,
-            background=self.has_background_,
+            background=self.background_ == "anywhere",
             candidates=candidates,
             **self._inference(),
         )
@@ -242,24 +265,13 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         intercept = np.full(len(coef), NEVER)  # a label that no training bag carries
         coef[classes], intercept[classes] = W[:, :-1], W[:, -1]
         self.coef_, self.intercept_ = fold(coef, intercept)
-        self.decision_slope_ = self.decision_intercept_ = None
-        if self.decision == "calibrated" and self._target != "multiclass":
-            seed = rng.randint(2**31 - 1)
-            self._learn_decision(bags, Y, weights, lambda train: self._refit(bags, Y, weights, train, seed))
 
-    def _refit(self, bags, Y, weights, train, seed):
-        """The same model of some of the bags, less exactly converged; None if none of them can be used."""
-        model = clone(self).set_params(decision="union", tol=10 * self.tol, random_state=seed)
-        model._target = self._target
-        if self.solver == "em":
-            model.set_params(tol=self.tol)  # its steps are few by themselves
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # said already about all bags
-            try:
-                model._fit(bags[train], Y[train], weights[train])
-            except DataError:
-                return None
-        return model
+    def _with_background(self, Y):
+        """Label sets with the background as last column: of every bag, or of those without labels."""
+        if not self.has_background_:
+            return Y
+        carried = np.ones(len(Y), dtype=bool) if self.background_ == "anywhere" else ~Y.any(axis=1)
+        return np.column_stack([Y, carried.astype(np.int8)])
 
     def log_likelihood(self, X, Y):
         """Exact log probability of each bag's label set; -inf for sets that the model cannot produce.
@@ -350,8 +362,8 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
     def _inference(self):
         return {
             "method": self.inference,
-            # the background counts as a label of every bag
-            "max_labels": self.max_labels + self.has_background_,
+            # anywhere, the background counts as a label of every bag
+            "max_labels": self.max_labels + (self.background_ == "anywhere"),
             "n_threads": threads(self.n_jobs),
         }
 
@@ -363,11 +375,25 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         scaled = apply_scaling(bags.X, self._scaling, bags.dtype)
         return self.dictionary_.transform(scaled) @ self.coef_.T + self.intercept_
 
+    def _instance_logits(self, bags):
+        logits = self._logits(bags)
+        calibration = self._calibration
+        if calibration is None or not self.has_background_ or self._n_labels == 1:
+            return logits
+        # p_i(c) times the bag's p(c): beside a background that takes most instances, the bag says which
+        # labels are there at all
+        log_p = log_expit(calibration.log_odds(self._log_odds(bags)))
+        logits[:, : self._n_labels] += log_p[bags.index]
+        return logits
+
     def _posterior(self, bags, Y, otherwise):
-        extended = np.column_stack([Y, np.ones(len(Y), dtype=np.int8)]) if self.has_background_ else Y
         logits = np.ascontiguousarray(self._logits(bags), dtype=np.float64)
         Q, loglik, status = posterior(
-            logits, bags.offsets, extended, background=self.has_background_, **self._inference()
+            logits,
+            bags.offsets,
+            self._with_background(Y),
+            background=self.background_ == "anywhere",
+            **self._inference(),
         )
         n_over = int((status == TOO_MANY_LABELS).sum())
         if n_over and otherwise:

@@ -235,7 +235,7 @@ def test_impossible_and_oversized_label_sets_are_counted_and_harmless():
     if n_impossible < 2:
         more = Bags.concat([bags, Bags(np.ones((2, 4)), [0, 1, 2])])
     with pytest.warns(UserWarning, match="2 bags carry label sets"):
-        model = ORedLogisticRegression(standardize=False).fit(more, wrong)
+        model = ORedLogisticRegression(standardize=False, unusable_bags="drop").fit(more, wrong)
     assert model.n_unusable_ == 2
     reference = ORedLogisticRegression(standardize=False).fit(bags, Y)
     np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-3)
@@ -254,7 +254,9 @@ def test_impossible_and_oversized_label_sets_are_counted_and_harmless():
     with pytest.warns(UserWarning, match="not by the exact posterior"):
         small.annotate(bags, Y)
     with pytest.warns(UserWarning), pytest.raises(DataError, match="no training bag is left"):
-        ORedLogisticRegression().fit(bags.singletons(), np.ones((bags.n_instances, 2), dtype=int))
+        ORedLogisticRegression(unusable_bags="drop").fit(
+            bags.singletons(), np.ones((bags.n_instances, 2), dtype=int)
+        )
     assert clean.n_unusable_ == 0
 
 
@@ -280,6 +282,77 @@ def test_background_does_not_count_as_a_label():
         small.fit(bags, Y)
     with pytest.warns(UserWarning, match="log-likelihood is NaN"):
         assert np.isnan(small.log_likelihood(bags, Y)[Y.sum(axis=1) == most]).all()
+
+
+def test_a_background_of_empty_bags_only():
+    """Then it is a label like others, carried by the bags without any."""
+    bags, Y = random_problem(seed=9, n_bags=30, empty=True)
+    Y[5] = 0
+    model = ORedLogisticRegression(background="empty", unusable_bags="drop").fit(bags, Y)
+    assert model.background_ == "empty" and model.has_background_ and model.coef_.shape == (3 + 1, 4)
+    logits = bags.X @ model.coef_.T + model.intercept_
+    labels, Q = model.annotate(bags, Y, return_proba=True)
+    loglik = model.log_likelihood(bags, Y)
+    for b, (a, e) in enumerate(zip(bags.offsets[:-1], bags.offsets[1:])):
+        carried = np.flatnonzero(Y[b]) if Y[b].any() else [3]
+        expected, posterior = enumerate_bag(logits[a:e], carried)
+        assert loglik[b] == pytest.approx(expected, abs=1e-10)
+        np.testing.assert_allclose(Q[a:e], posterior[:, :3], atol=1e-10)
+        assert (labels[a:e] == -1).all() == (not Y[b].any())
+
+
+def text_problem(seed=0, n_bags=60):
+    """Documents of five sentences; a topic is three words among forty."""
+    rng = np.random.default_rng(seed)
+    bags = Bags(
+        sparse.csr_array(rng.poisson(0.04, size=(5 * n_bags, 40)).astype(float)), np.arange(n_bags + 1) * 5
+    )
+    z = rng.integers(0, 4, bags.n_instances)
+    X = bags.X.tolil()
+    for i, c in enumerate(z):
+        if c < 3:
+            X[i, 3 * c + rng.integers(0, 3)] += 1.0
+    Y = np.zeros((n_bags, 4), dtype=int)
+    Y[bags.index, z] = 1
+    return bags.with_X(sparse.csr_array(X)), Y[:, :3]  # the fourth topic is none
+
+
+def test_what_auto_stands_for():
+    bags, Y = random_problem(seed=3, n_bags=30)
+    plain = ORedLogisticRegression().fit(bags, Y)
+    assert plain.alpha_ == 1.0 and plain.background_ is False and len(plain.held_out_loss_) == 1
+    np.testing.assert_array_equal(
+        plain.coef_, ORedLogisticRegression(1.0, background=False).fit(bags, Y).coef_
+    )
+    documents, T = text_problem()
+    assert T.any(axis=1).all()
+    model = ORedLogisticRegression().fit(documents, T)
+    losses = model.held_out_loss_
+    assert len(losses) == 3 and model.alpha_ == (1.0, 3.0, 10.0)[losses.argmin()]
+    same = ORedLogisticRegression(model.alpha_, n_jobs=2).fit(documents, T)
+    np.testing.assert_array_equal(model.coef_, same.coef_)
+    np.testing.assert_array_equal(model.decision_slope_, same.decision_slope_)
+    T[:10] = 0
+    some = ORedLogisticRegression(3.0).fit(documents, T)
+    assert len(some.held_out_loss_) == 2
+    assert some.background_ == ("anywhere", "empty")[some.held_out_loss_.argmin()]
+    union = ORedLogisticRegression(3.0, decision="union").fit(documents, T)
+    assert union.background_ == some.background_ and union.decision_slope_ is None
+    assert ORedLogisticRegression().fit(documents, T[:, 0]).background_ == "anywhere"
+
+
+def test_beside_a_background_the_bag_speaks_for_its_instances():
+    documents, T = text_problem()
+    T[:10] = 0
+    model = ORedLogisticRegression(1.0, background=True).fit(documents, T)
+    logits = documents.X @ model.coef_.T + model.intercept_
+    logits[:, :3] += np.log(model.predict_proba(documents))[documents.index]
+    best = logits.argmax(axis=1)
+    np.testing.assert_array_equal(model.annotate(documents), np.where(best < 3, best, -1))
+    F = model.instance_scores(documents)
+    for c in range(3):
+        others = np.delete(logits, c, axis=1).max(axis=1)
+        np.testing.assert_allclose(F[:, c], logits[:, c] - others, atol=1e-9)
 
 
 def test_a_constant_feature_has_no_weight():
