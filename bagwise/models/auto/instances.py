@@ -147,8 +147,14 @@ def ored_softmax(problem: Problem, max_iter: int) -> tuple[Softmaxes, np.ndarray
 
 
 def _fit_softmax(problem: Problem, train: np.ndarray, max_iter: int) -> ORedLogisticRegression:
+    # instances are all that is asked of it: nothing is held out to choose a penalty or calibrate bags
     model = ORedLogisticRegression(
-        background=problem.background, unusable_bags="candidates", max_iter=max_iter, tol=1e-3
+        1.0,
+        background=problem.background,
+        unusable_bags="candidates",
+        decision="union",
+        max_iter=max_iter,
+        tol=1e-3,
     )
     bags = problem.bags[train]
     return model.fit(Bags(bags.X, bags.offsets), problem.Y[train])

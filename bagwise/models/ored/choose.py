@@ -8,6 +8,7 @@ predicted. Models of two thirds of the bags score the rest; the setting of least
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,9 +56,8 @@ def choose(
         return options[0], None, np.full(1, np.nan)
     found, losses = [], []
     for setting in options:
-        scores = held_out_scores(
-            lambda train, test, s=setting: _scores(model, s, bags, Y, weights, train, test), Y, weights
-        )
+        score = partial(_scores, model, setting, bags, Y, weights)
+        scores = held_out_scores(score, Y, weights)
         found.append(calibrate(scores, Y, weights))
         losses.append(log_loss(found[-1], scores, Y, weights))
     best = int(np.argmin(np.nan_to_num(losses, nan=np.inf)))

@@ -242,6 +242,8 @@ class ORedClassifier(MIMLClassifier):
         if self.start == "uniform" or not (Y[some].any() and self._n_classes > 1):
             return uniform
         softmax = ORedLogisticRegression(
+            1.0,
+            decision="union",
             background=self.has_background_,
             unusable_bags="candidates",
             max_labels=self.max_labels,
