@@ -17,7 +17,7 @@ from pathlib import Path
 import numba
 import numpy as np
 
-from bagwise.models.ored.union_posterior import union_posterior, union_residual
+from bagwise.models.ored.union_posterior import UnionPass, union_posterior
 
 GRID = [
     (4000, 5, 4),
@@ -165,7 +165,8 @@ def speed(quick):
         for m in methods:
             if m == "forward" and (quick or n_bags * n * n * k * 2**k > 3e8):
                 continue
-            ms[m] = best_ms(union_residual, logits, offsets, Y, weights, out, method=m)
+            bags = UnionPass(offsets, Y, method=m)  # made once per fit
+            ms[m] = best_ms(bags.run, logits, weights, out, residual=True)
         # A few bags tell the time of all, they are of one size.
         few = max(1, n_bags // 50)
         plain = best_ms(numpy_estep, logits, offsets, Y[:few], budget=0.1, least=2) * n_bags / few
@@ -213,9 +214,9 @@ def real_bags(folder):
             ("10 N(0, 1)", 10 * logits),
             ("trained", sure),
         ):
-            arguments = (x, offsets, Y, weights, out)
             slow, fast = (
-                best_ms(union_residual, *arguments, budget=1.0, method=m) for m in ("substitution", "auto")
+                best_ms(UnionPass(offsets, Y, method=m).run, x, weights, out, budget=1.0, residual=True)
+                for m in ("substitution", "auto")
             )
             row(f"{name}: {len(Y)} bags, {offsets[-1]} instances", kind, f"{slow:.2f}", f"{fast:.2f}",
                 f"{plain:.0f}", f"{slow / fast:.1f}")  # fmt: skip
@@ -231,8 +232,8 @@ def plot(path):
         n_bags = max(1, int(2e5 / (n * 2**k)))
         logits, offsets, Y = equal_bags(np.random.default_rng(2), n_bags, n, k)
         weights, out = np.ones(n_bags), np.empty_like(logits)
-        arguments = (logits, offsets, Y, weights, out)
-        return best_ms(union_residual, *arguments, budget=0.02, method=method) / 1e3 / n_bags
+        bags = UnionPass(offsets, Y, method=method)
+        return best_ms(bags.run, logits, weights, out, budget=0.02, residual=True) / 1e3 / n_bags
 
     names = {"auto": "default", "forward_backward": "forward-backward", "substitution": "paper: substitution"}
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
