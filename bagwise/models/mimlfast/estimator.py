@@ -71,8 +71,7 @@ class MIMLFast(MIMLClassifier):
     feature_norm : float or "auto", default="auto"
         Root mean square length of scaled instances; "auto" is 15 for "minibatch" and 3 otherwise.
     n_jobs : int, optional
-        Threads of "minibatch", -1 for all cores; None takes as many as the matrix library would use. Results
-        do not depend on it.
+        Threads of "minibatch", -1 for all cores; None: those of the matrix library. Results are the same.
     random_state : int, RandomState instance or None, default=None
         Seed.
 
@@ -89,8 +88,7 @@ class MIMLFast(MIMLClassifier):
     offset_ : float
         What a label's score must exceed the dummy's by.
     sub_concept_counts_ : ndarray of shape (n_labels, n_sub_concepts_)
-        How often each sub-concept was the best of its label on training bags with that label, in the last
-        pass.
+        How often each was the best of its label on training bags with that label, in the last pass.
     sub_concepts_in_use_ : ndarray of shape (n_labels,)
         Number of sub-concepts that were best for at least a twentieth of the label's bags.
     solver_ : str
@@ -116,11 +114,10 @@ class MIMLFast(MIMLClassifier):
     ones: instances are standardised inside, and parameters are given for features as they came. (3) The
     model of [1]_ has no constant term; the scaled instance has a constant feature, unless
     ``scaling="none"``. (4) The validation set also serves for the offset, and the best state is kept
-    instead of the last. (5) "minibatch" minimises Eq. (5) with exact ranks R(X, y) in place of sampled
-    ones.
+    instead of the last. (5) "minibatch" minimises Eq. (5) with exact ranks R(X, y), not with sampled ones.
 
-    Irrelevant labels are drawn with replacement, at most as often as there are any. The dummy has K
-    sub-concepts, too. Norms above the cap are scaled down, others left alone.
+    Irrelevant labels are drawn with replacement, at most as often as there are any. Norms above the cap are
+    scaled down, others left alone. The dummy has K sub-concepts, too.
 
     References
     ----------
@@ -133,6 +130,7 @@ class MIMLFast(MIMLClassifier):
     >>> model = MIMLFast(n_components=20, n_sub_concepts=1, random_state=0).fit(data.bags, data.Y)
     >>> bool((model.predict(data.bags) == data.Y).mean() > 0.9)
     True
+    >>> model = model.partial_fit(data.bags[:40], data.Y[:40])  # goes on where fit ended
     >>> sub_concept, instance = model.sub_concepts(data.bags)
     >>> bool((instance == model.key_instances(data.bags)[:, :, 0]).all())
     True
@@ -189,8 +187,7 @@ class MIMLFast(MIMLClassifier):
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
         scale = learn_scale(bags.X, self.scaling, plan.norm)
         with Workers(self.n_jobs, N_SLICES) as workers:
-            shaped = partial(make_forward, bags, Y.shape[1], scale, plan, workers)
-            learned = learn(shaped, Y, plan, rng)
+            learned = learn(partial(make_forward, bags, Y.shape[1], scale, plan, workers), Y, plan, rng)
         self.solver_ = plan.solver
         self._scale: list[Any] = list(scale)
         self._publish(learned)
@@ -247,11 +244,7 @@ class MIMLFast(MIMLClassifier):
             self._publish(learn_piece(forward, Y, plan, state, window, rng))
         return self
 
-    def _scores(self, bags):
-        return bag_scores(self, bags)
-
-    def _instance_scores(self, bags):
-        return instance_scores(self, bags)
+    _scores, _instance_scores = bag_scores, instance_scores
 
     def key_instances(self, X, k=1, *, rule="score"):
         """Find the instances that speak most for each label.
