@@ -68,8 +68,8 @@ class MIMLGP(MIMLClassifier):
         Whether predictive means use the kernel with all training bags or the features only. "auto" is
         exact where the training bags are at hand anyway: collective, factor "eigen" or linear.
     selection : "auto", "evidence" or "cv", default="auto"
-        How widths and transforms are compared, on at most 1000 instances a bag. "auto" is "evidence" for the
-        collective assumption and "cv" for the standard one, where the evidence is not reliable.
+        How widths and transforms are compared (with up to 1000 instances a bag, the evidence on up to 1000
+        bags). "auto" is "cv" for the standard assumption, where the evidence is not reliable.
     cv : int, default=3
         Folds of "cv".
     sharpness : sequence of float, default=(1.0, 4.0)

@@ -15,6 +15,7 @@ from bagwise.models.gp.learn import quick_evidence
 from bagwise.models.gp.transforms import apply_transform, is_huge, learn_transform, refuse_huge
 
 MOST_INSTANCES = 1000  # of one bag that take part in comparisons
+MOST_BAGS = 1000  # that the evidence is taken of; beyond, decompositions cost more than they tell
 _STEPS = 2.0 ** np.arange(-2.0, 2.0, 0.5)  # eight widths around the median distance
 
 
@@ -34,7 +35,8 @@ def choose(
         return *candidates[0], None
     bags = thinned(bags)
     if how == "evidence":
-        scores = by_evidence(model, bags, Y, candidates)
+        some = np.unique(np.linspace(0, len(bags) - 1, min(len(bags), MOST_BAGS)).astype(np.int64))
+        scores = by_evidence(model, bags[some], Y[some], candidates)
     else:
         seed = int(random_state.randint(2**31 - 1))
         scores = by_cross_validation(model, bags, Y, candidates, seed)

@@ -732,6 +732,14 @@ def test_comparisons_look_at_a_part_of_large_bags(monkeypatch):
     seen = MIMLGP(label_covariance="scalar", max_iter=5, tol=0.5).fit(part, Y)
     assert model.landmarks_.n_instances == bags.n_instances  # the model itself looks at all
     assert len(model.candidates_) == len(seen.candidates_) == 16
+    monkeypatch.setattr("bagwise.models.gp.select.MOST_BAGS", 10)
+    fewer = MIMLGP(label_covariance="scalar", max_iter=5, tol=0.5).fit(bags, Y)
+    some = np.linspace(0, 19, 10).astype(int)
+    alone = MIMLGP(
+        width=[w for t, w in fewer.candidates_ if t == "none"], scaling="none", max_iter=5, tol=0.5
+    )
+    alone.set_params(label_covariance="scalar").fit(part[some], Y[some])
+    assert_allclose(fewer.candidate_scores_[8:], alone.candidate_scores_)
 
 
 def test_width_by_cross_validation():
