@@ -105,6 +105,20 @@ def test_numbers_that_could_be_either_are_refused():
         Dataset(named(["2", "0", "1"]), pd.DataFrame(np.eye(3, dtype=int), index=[1, 2, 0]))
 
 
+@pytest.mark.parametrize(
+    ("Y", "words"),
+    [
+        (frame().rename_axis("bag_id").reset_index(), r"for label 'bag_id'.*set_index\('bag_id'\)"),
+        (pd.DataFrame({"rec_id": [4, 5, 6, 7], "wren": [0, 1, 0, 1]}), r"set_index\('rec_id'\)"),
+        (pd.DataFrame({"species": ["wren"] * 4}), r"frame\['species'\]"),
+        (pd.DataFrame({"wren": [0, 1, 2, 1]}), "has the value 2 for label 'wren'; expected 0 or 1$"),
+    ],
+)
+def test_frames_that_are_no_matrix_get_advice(Y, words):
+    with pytest.raises(DataError, match=words):
+        Dataset(named(), Y)
+
+
 def test_cross_validation_keeps_bags_and_labels_together():
     rng = np.random.default_rng(1)
     y = rng.integers(0, 2, 40)

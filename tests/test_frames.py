@@ -70,6 +70,8 @@ def test_labels_in_a_column(make):
         (FLAGS.iloc[[0, 1, 2, 1]], "bag 'y' has two rows of labels"),
         (FLAGS.reset_index(drop=True), "no labels for bag 'y' and 2 more"),
         (pl.DataFrame({"id": ["x"], "labels": ["wren"]}), "no column 'bag_id'"),
+        ([["wren"], [], []], "labels are names of columns"),
+        (np.eye(3), "labels are names of columns"),
     ],
 )
 def test_labels_that_do_not_fit(labels, words):

@@ -41,6 +41,11 @@ def parts_of_frame(
         labels = None if flags or "labels" not in free else "labels"
     elif not isinstance(labels, (str, Mapping)) and not _is_table(labels):
         flags, labels = list(labels), None
+        if not all(isinstance(name, str) for name in flags):
+            raise DataError(
+                "labels are names of columns, or labels by bag id (a mapping, Series or DataFrame); those in "
+                "the order of the bags go to Dataset(Bags.from_frame(...), Y)"
+            )
     taken |= dict.fromkeys(flags, "label")
     if isinstance(labels, str):
         taken[labels] = "labels"

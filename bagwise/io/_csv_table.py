@@ -184,7 +184,11 @@ class CsvText:
         names = [str(k) for k in range(len(self.first))]
         table = arrow_csv.read_csv(
             pa.BufferReader(self.content),
-            read_options=arrow_csv.ReadOptions(column_names=names, skip_rows=begin, block_size=_BLOCK),
+            # One block is parsed no faster by threads. They may still hold the text when a short program
+            # ends, and to give it back to Python then ends the process with a signal.
+            read_options=arrow_csv.ReadOptions(
+                column_names=names, skip_rows=begin, block_size=_BLOCK, use_threads=len(self.content) > _BLOCK
+            ),
             parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=self.quoted),
             convert_options=arrow_csv.ConvertOptions(
                 column_types={str(k): kind for k, kind in kinds.items()},

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.errors import DataError, quoted
+from bagwise.utils.columns import doubt
 
 KEPT_DENSE = 1 << 27  # entries of a label matrix that are kept as a plain array
 MOST_DENSE = 1 << 31  # entries that are ever written out as one
@@ -142,9 +143,17 @@ def binary_matrix(Y: Any, bag_ids: Any = None, names: Sequence[str] | None = Non
         bag = row if bag_ids is None or row >= len(bag_ids) else bag_ids[row]
         label = column if names is None else repr(names[column])
         value = matrix[row, column]
-        hint = "; make the column of bag ids the index" if isinstance(value, str) else ""
+        hint = _hint(value, None if names is None else names[column])
         raise DataError(f"bag {quoted(bag)} has the value {value} for label {label}; expected 0 or 1{hint}")
     return np.ascontiguousarray(matrix, dtype=np.int8)
+
+
+def _hint(value: Any, name: str | None) -> str:
+    if name is not None and doubt(name) == "an id":
+        return f". If these are bag ids, make them the index: .set_index({name!r})"
+    if name is not None and isinstance(value, (str, list, np.ndarray)):
+        return f". If these are label names, give that column alone, as lists: frame[{name!r}]"
+    return ""
 
 
 def _is_binary(value: Any) -> bool:

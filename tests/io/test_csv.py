@@ -1,6 +1,8 @@
 """Long CSV: both layouts, round trips, and errors that name the line."""
 
 import gzip
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -401,6 +403,17 @@ def test_decimal_commas_on_request(tmp_path):
         read(path, format="csv", delimiter=";")
     with pytest.raises(DataError, match=r"holds '1\.5'"):
         read(made(tmp_path, "bag;labels;f1\nx;p;1.5\n"), format="csv", delimiter=";", decimal=",")
+
+
+def test_small_files_start_no_threads(tmp_path):
+    # Arrow's may give the text back while Python ends, which aborts a short program
+    path = made(tmp_path, HEAD)
+    code = (
+        "import os, pyarrow.csv, bagwise.io.csv as csv; tasks = lambda: len(os.listdir('/proc/self/task'));"
+        f"before = tasks(); csv.read({str(path)!r}); print(tasks() - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert int(done.stdout) <= 1, done  # one waits for signals and holds nothing
 
 
 def test_groups_that_differ_stay_different(tmp_path):
