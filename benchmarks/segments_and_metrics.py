@@ -16,6 +16,7 @@ from sklearn import metrics as sk
 
 from bagwise import metrics
 from bagwise.kernels.segment import segment_logsumexp, segment_max, segment_sum
+from bagwise.parallel import cores
 
 
 def reduceat_logsumexp(X, offsets):
@@ -105,7 +106,7 @@ def main():
     parser.add_argument("--small", action="store_true", help="a hundredth of the size, to try the script")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    print(f"{os.cpu_count()} cores, {numba.get_num_threads()} threads, numba {numba.__version__}, ", end="")
+    print(f"{os.cpu_count()} cores, {cores()} threads, numba {numba.__version__}, ", end="")
     print(f"NumPy {np.__version__}, scikit-learn {sklearn.__version__}; medians of {options.repeats}\n")
     print("| what | size | bagwise, s | other, s | ratio | other | largest difference |")
     print("|---|---|---:|---:|---:|---|---:|")

@@ -41,7 +41,7 @@ def depth(node, level=0):
     return deepest
 
 
-@pytest.mark.parametrize("node", compiled_functions())
+@pytest.mark.parametrize("node", list(compiled_functions()))
 def test_compiled_loops_can_be_read(node):
     arguments = node.args.args + node.args.kwonlyargs
     assert len(arguments) <= 12, "more than 12 arguments: hand them over in a NamedTuple"
