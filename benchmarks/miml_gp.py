@@ -3,8 +3,8 @@
     python benchmarks/miml_gp.py [SECTION ...] [--sizes 15000x99x150 ...]
 
 Sections: kernels, fits, maxima, scale, large (all by default). Prints Markdown tables. CPU seconds are those
-of the process, all threads together; wall seconds depend on what else runs. Nothing is said about quality: see the
-suite of the paper (``bagwise reproduce miml-gp``) and ``bagwise compare``.
+of the process, all threads together; wall seconds depend on what else runs. Nothing is said about quality:
+see the suite of the paper (``bagwise reproduce miml-gp``) and ``bagwise compare``.
 """
 
 import argparse

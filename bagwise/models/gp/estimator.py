@@ -210,7 +210,7 @@ class MIMLGP(MIMLClassifier):
         check_covariance(self.label_covariance, Y.shape[1])
         random_state = check_random_state(self.random_state)
         for name in ("candidates_", "candidate_scores_"):
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
         self.scaling_, self.width_, compared = choose(self, bags, Y, random_state)
         if compared:
             self.candidates_, self.candidate_scores_ = compared

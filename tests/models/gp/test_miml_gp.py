@@ -268,6 +268,20 @@ def test_smooth_maximum():
             assert_allclose(pi[offsets[b] : offsets[b + 1]].sum(axis=0), 1.0)
 
 
+@pytest.mark.parametrize("assumption", ["collective", "standard"])
+def test_the_number_of_threads_changes_nothing(assumption, monkeypatch):
+    bags, Y = problem(n=25, seed=4, sizes=[300, *[4] * 24])
+    found = []
+    for n_threads in (1, 3):
+        monkeypatch.setattr("bagwise.parallel.local.threads", lambda n_jobs, n=n_threads: n)
+        for module in ("covariances", "maxima", "logistic_kernels"):
+            monkeypatch.setattr(f"bagwise.models.gp.{module}._WORTH_A_THREAD", 1)
+        monkeypatch.setattr("bagwise.models.gp.likelihood._MANY", 1)
+        model = MIMLGP(width=1.0, assumption=assumption, factor="pivoted", label_covariance="identity")
+        found.append(model.fit(bags, Y).predict_proba(bags))
+    np.testing.assert_array_equal(*found)
+
+
 def test_slopes_of_many_bags_are_those_of_few():
     rng = np.random.default_rng(3)
     Y, F = rng.integers(0, 2, (700, 150)), rng.normal(size=(700, 150)) * 20
