@@ -15,6 +15,8 @@ import numpy as np
 from scipy.special import expit
 
 from bagwise.bags import Bags
+from bagwise.models._shared.calibration import fit_sigmoids, log_loss_sum
+from bagwise.models._shared.pooled_probabilities import pooled, safe_logit
 from bagwise.models.auto.forest import Forest, grow_forest
 from bagwise.models.auto.logistic import Logistic, TermWeights, choose_alpha, fit_logistic
 from bagwise.models.ored.estimator import ORedLogisticRegression
@@ -130,29 +132,47 @@ def inherited_logistic(problem: Problem) -> tuple[Logistics, np.ndarray, dict[st
     return Logistics(terms, models), P, {"alpha": alpha}
 
 
-def ored_softmax(problem: Problem, max_iter: int) -> tuple[Softmaxes, np.ndarray]:
-    """ORed logistic regression, a model per fold."""
-
-    def fit(first: int, last: int) -> list[ORedLogisticRegression]:
-        return [_fit_softmax(problem, problem.folds[k][0], max_iter) for k in range(first, last)]
-
+def ored_softmax(
+    problem: Problem, max_iter: int, alphas: tuple[float, ...] = (1.0,)
+) -> tuple[Softmaxes, np.ndarray, float]:
+    """ORed logistic regression, a model per fold; of several penalties the best on the first fold."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # sets that cannot be are candidates; few iterations suffice
-        models = [m for part in in_threads(fit, len(problem.folds), problem.n_jobs) for m in part]
+        train, test = problem.folds[0]
+        tried = [_fit_softmax(problem, train, max_iter, alpha) for alpha in alphas]
+        losses = [_bag_loss(m, problem, test) for m in tried] if len(tried) > 1 else [0.0]
+        alpha = alphas[int(np.argmin(losses))]
+
+        def fit(first: int, last: int) -> list[ORedLogisticRegression]:
+            chosen = [problem.folds[k + 1][0] for k in range(first, last)]
+            return [_fit_softmax(problem, bags, max_iter, alpha) for bags in chosen]
+
+        rest = in_threads(fit, len(problem.folds) - 1, problem.n_jobs) if len(problem.folds) > 1 else []
+        models = [tried[int(np.argmin(losses))], *(m for part in rest for m in part)]
 
     def ask(model: ORedLogisticRegression) -> Any:
         return lambda rows: _softmax(model, Bags(problem.bags.X[rows], np.arange(len(rows) + 1)))
 
-    return Softmaxes(models), _unseen(problem, [ask(m) for m in models], problem.n_classes)
+    return Softmaxes(models), _unseen(problem, [ask(m) for m in models], problem.n_classes), alpha
 
 
-def _fit_softmax(problem: Problem, train: np.ndarray, max_iter: int) -> ORedLogisticRegression:
-    # instances are all that is asked of it: nothing is held out to choose a penalty or calibrate bags
+def _bag_loss(model: ORedLogisticRegression, problem: Problem, test: np.ndarray) -> float:
+    """Log loss of calibrated bag scores on bags left out."""
+    if not len(test):
+        return 0.0
+    bags, Y = problem.bags[test], problem.Y[test].astype(np.float64)
+    P = _softmax(model, Bags(bags.X, np.arange(bags.n_instances + 1)))
+    S = safe_logit(pooled(P[:, : Y.shape[1]], bags.offsets)[2])
+    slope, intercept = fit_sigmoids(S, Y)
+    return log_loss_sum(slope * S + intercept, Y)
+
+
+def _fit_softmax(problem: Problem, train: np.ndarray, max_iter: int, alpha: float) -> ORedLogisticRegression:
     model = ORedLogisticRegression(
-        1.0,
+        alpha=alpha,
+        decision="union",  # bags are calibrated by the ensemble
         background=problem.background,
         unusable_bags="candidates",
-        decision="union",
         max_iter=max_iter,
         tol=1e-3,
     )

@@ -359,8 +359,9 @@ class _Fitting:
         return Problem(bags, None, problem.Y, problem.folds, problem.background, problem.seed, problem.n_jobs)
 
     def _fit_ored(self) -> dict[str, Any]:
-        fitted, P = ored_softmax(self.problem, self.task.plan.max_iter)
-        return self._add_instances("ored", fitted, P)
+        alphas = (1.0, 3.0, 10.0) if self.model.text else (1.0,)  # rare words want a stronger one
+        fitted, P, alpha = ored_softmax(self.problem, self.task.plan.max_iter, alphas)
+        return {"alpha": alpha, **self._add_instances("ored", fitted, P)}
 
     def _fit_ored_forest(self) -> dict[str, Any] | None:
         if "ored" not in self.model.members:

@@ -169,7 +169,7 @@ class ORedClassifier(MIMLClassifier):
 
     @classmethod
     def _test_params(cls) -> dict[str, Any]:
-        return {"estimator": ExtraTreesClassifier(20, bootstrap=True, random_state=0), "n_folds": 3}
+        return {"estimator": ExtraTreesClassifier(30, bootstrap=True, random_state=0), "n_folds": 3}
 
     @classmethod
     def _expected_failed_checks(cls) -> dict[str, str]:
@@ -242,8 +242,8 @@ class ORedClassifier(MIMLClassifier):
         if self.start == "uniform" or not (Y[some].any() and self._n_classes > 1):
             return uniform
         softmax = ORedLogisticRegression(
-            1.0,
-            decision="union",
+            alpha=1.0,
+            decision="union",  # posteriors alone are asked for
             background=self.has_background_,
             unusable_bags="candidates",
             max_labels=self.max_labels,

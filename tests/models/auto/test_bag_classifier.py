@@ -101,7 +101,7 @@ def test_instances_are_left_to_the_member_whose_bags_come_out_best(monkeypatch):
     rng = np.random.default_rng(0)
     noise = rng.dirichlet(np.ones(3), size=bags.n_instances)
     real = view.ored_softmax
-    monkeypatch.setattr(view, "ored_softmax", lambda problem, n: (real(problem, n)[0], noise))
+    monkeypatch.setattr(view, "ored_softmax", lambda problem, n, a: (real(problem, n, a)[0], noise, 1.0))
     monkeypatch.setattr(view, "ored_forest", lambda problem, softmax, r: (view.ViewModel, noise))
     members = ["inherited_forest", "ored", "ored_forest"]
     model = BagClassifier("fast", members=members, random_state=0).fit(bags, Y)
