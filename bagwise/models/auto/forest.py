@@ -13,6 +13,8 @@ from bagwise.kernels.numeric import frozen
 from bagwise.models.auto.forest_kernels import Scratch, Targets, Tree, add_leaves, grow_tree
 from bagwise.parallel import in_threads
 
+_ROWS = 4096  # that go down a tree together
+
 
 @dataclass(frozen=True)
 class Forest:
@@ -61,18 +63,18 @@ class Forest:
 
     def _mean(self, X: np.ndarray, used: np.ndarray, n_jobs: int | None) -> Any:
         self._check(X.shape[1])
-        columns = frozen(np.ascontiguousarray(X.T, dtype=np.float32))
+        X = frozen(np.ascontiguousarray(X, dtype=np.float32))
         out = np.zeros((len(X), self.n_outputs))
         counts = np.zeros(len(X), dtype=np.int64)
         nodes = (self.feature, self.threshold, self.child, self.last, self.label, self.value)
         tree = Tree._make([*(frozen(a) for a in nodes), frozen(np.zeros(2, dtype=np.int64))])
         roots, used = frozen(self.roots), frozen(used)
-        in_threads(
-            lambda a, b: add_leaves(a, b, columns, tree, roots, used, out, counts),
-            len(X),
-            n_jobs,
-            smallest=256,
-        )
+
+        def add(first: int, last: int) -> None:
+            for a in range(first, last, _ROWS):
+                add_leaves(a, min(a + _ROWS, last), X, tree, roots, used, out, counts)
+
+        in_threads(add, len(X), n_jobs, smallest=256)
         return out / np.maximum(counts, 1)[:, None], counts
 
 

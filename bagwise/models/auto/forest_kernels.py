@@ -3,7 +3,8 @@
 A row's targets are a sparse vector: label numbers with values, such as the posterior of an instance or the
 label set of a bag. A split is drawn at random for some features and the one that lowers the sum of squared
 deviations most is kept; for 0/1 targets that is Gini impurity summed over labels. Costs go by the labels that
-rows have, not by the labels that there are. Features lie column by column, ``X[feature, row]``.
+rows have, not by the labels that there are. Trees grow on features that lie column by column,
+``X[feature, row]``.
 """
 
 from __future__ import annotations
@@ -207,15 +208,18 @@ def grow_tree(X, rows, weight, targets, max_features, min_leaf, scratch, tree):
 
 @njit(cache=True, nogil=True)
 def add_leaves(first, last, X, tree, roots, used, out, counts):
-    """Add to rows ``first`` to ``last`` of ``out`` the leaf of each tree, where ``used[tree, row]`` is 0."""
-    for i in range(first, last):
-        for t in range(roots.size):
+    """Add to rows ``first`` to ``last`` of ``out`` the leaf of each tree, where ``used[tree, row]`` is 0.
+
+    Here features lie row by row, and a tree stays in the cache while all rows go down it.
+    """
+    for t in range(roots.size):
+        for i in range(first, last):
             if used[t % used.shape[0], i] > 0:
                 continue
             counts[i] += 1
             node = roots[t]
             while tree.feature[node] >= 0:
-                right = X[tree.feature[node], i] > tree.threshold[node]
+                right = X[i, tree.feature[node]] > tree.threshold[node]
                 node = tree.child[node] + right
             for e in range(tree.child[node], tree.last[node]):
                 out[i, tree.label[e]] += tree.value[e]
