@@ -149,6 +149,8 @@ class MIMLMix(MIMLClassifier):
       after ``max_rounds``; each round infers gamma from a cold start.
     - View weights follow the scaled slopes, w_v in proportion to log2(Delta_v - min Delta + 2) + tau_v,
       estimated after iterations 4 and 7 only, because that step does not raise the bound.
+    - Views that say nothing (no training instance, or all alike) get no weight; by the formula they would get
+      the largest, since the likelihood of a constant is high under any label. Constant features are left out.
     - The multinomial coefficient is part of the bound and of Delta_v; continuous views are standardised
       first.
     - Topics are learned by CVB0 instead of variational Bayes, which is much cheaper per sweep.
