@@ -99,7 +99,11 @@ def learn_scaling(
         return Scaling(kind, shift, factor / np.sqrt(mean_square) if mean_square > 0 else factor)
     if sparse.issparse(X):
         X = X.toarray()
-    shift, spread = _mean_and_spread(X, weights)
+    with np.errstate(over="ignore", invalid="ignore"):
+        shift, spread = _mean_and_spread(X, weights)
+    if not np.isfinite(spread).all():  # squares beyond the range of numbers: take them of smaller values
+        size = np.abs(X).max(axis=0, initial=1.0).astype(np.float64)
+        shift, spread = (part * size for part in _mean_and_spread(X / size, weights))
     return Scaling(kind, shift, _reciprocal(spread, np.abs(shift) + spread, X.dtype))
 
 

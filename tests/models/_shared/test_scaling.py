@@ -43,3 +43,13 @@ def test_text_is_known_by_its_zeros_wherever_they_are(share, n):
     for rows in (X, X[::-1]):
         assert is_text(rows) == is_text(sparse.csr_array(rows)) == (share < 0.1)
     assert not is_text(np.zeros((0, 3)))
+
+
+def test_huge_values_are_scaled_like_others():
+    # their squares are infinite, and a feature of infinite spread was left out without a word
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    plain = learn_scaling(X, "standard")
+    size = np.array([1e300, 1.0, 1e-3])
+    huge = learn_scaling(X * size, "standard")
+    np.testing.assert_allclose(huge.factor * size, plain.factor, rtol=1e-12)
+    np.testing.assert_allclose(huge.shift / size, plain.shift, rtol=1e-9)
