@@ -14,6 +14,7 @@ from bagwise.bench.store import Store
 from bagwise.bench.suites import Experiment, Suite, find_experiments, shortened
 from bagwise.bench.tasks import NO_METHOD, tasks_of
 from bagwise.errors import BagwiseError
+from bagwise.report.pages.cells import ResultTable
 from bagwise.report.pages.leaderboard import leaderboard
 from bagwise.report.pages.overview import command_of, introduction, origin, overview
 from bagwise.report.pages.render import write
@@ -134,7 +135,12 @@ def reproduce(
     files = write(results, Path(out) / "pages", command=command, origin=origin(used))
     if page is not None:
         if all(suite.page == "leaderboard" for suite, _ in wanted):
-            made = leaderboard(results, used, Path(page).stem, _made_by(used, command))
+            made = leaderboard(
+                [r for r in results if isinstance(r, ResultTable)],
+                used,
+                Path(page).stem,
+                _made_by(used, command),
+            )
         else:
             made = overview(results, Path(page).stem, introduction(used, command))
         files += _write_page(*made, Path(page))
