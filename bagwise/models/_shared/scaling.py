@@ -77,8 +77,8 @@ def learn_scaling(
     Examples
     --------
     >>> scaling = learn_scaling(np.array([[1.0, 0.1], [5.0, 0.1]]), "standard")
-    >>> scaling.shift[0], scaling.factor
-    (np.float64(3.0), array([0.5, 0. ]))
+    >>> float(scaling.shift[0]), scaling.factor
+    (3.0, array([0.5, 0. ]))
     """
     shift, factor = np.zeros(X.shape[1]), np.ones(X.shape[1])
     if weights is not None:

@@ -123,7 +123,8 @@ def leave_one_out(
     """
     if len(penalties) == 1:  # an inverse is cheaper than eigenvectors
         regular = K + penalties[0] * np.eye(len(K))
-        G = linalg.inv(regular, overwrite_a=True, check_finite=False, assume_a="pos")
+        factor = linalg.cho_factor(regular, overwrite_a=True, check_finite=False)
+        G = linalg.cho_solve(factor, np.eye(len(regular)), overwrite_b=True, check_finite=False)
         alpha = G @ T
         yield penalties[0], alpha, T - alpha / G.diagonal()[:, None]
         return

@@ -31,8 +31,8 @@ def learn_scale(X: Any, scaling: str, norm: float) -> Scale:
     Examples
     --------
     >>> scale = learn_scale(np.array([[1.0, 0.1], [5.0, 0.1]]), "auto", 3.0)
-    >>> scale.mean[0], scale.factor  # a constant feature says nothing
-    (np.float64(3.0), array([1.5, 0. ]))
+    >>> float(scale.mean[0]), scale.factor  # a constant feature says nothing
+    (3.0, array([1.5, 0. ]))
     """
     n, d = X.shape
     if scaling == "none":

@@ -173,7 +173,7 @@ def test_kinds_are_said_and_doubtful_ones_refused():
     assert model.view_kinds_ == {"x": "gaussian", "w": "counts"}
     named = MIMLMix(**FIXED, view_kinds=["auto", "gaussian"]).fit(MultiViewBags({"x": x, "w": w}), Y)
     assert named.view_kinds_ == {"x": "gaussian", "w": "gaussian"}
-    wide = sparse.random_array((x.n_instances, 900), density=0.05, rng=np.random.default_rng(0), format="csr")
+    wide = sparse.csr_array(sparse.random(x.n_instances, 900, density=0.05, format="csr", random_state=0))
     wide.data[7] = -1.0
     negative = x.with_X(wide)
     with pytest.raises(DataError, match=r"negative numbers \(-1 in bag .*view_kinds"):
