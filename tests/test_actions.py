@@ -13,10 +13,11 @@ from sklearn.preprocessing import StandardScaler
 
 import bagwise
 from bagwise import Bags, Dataset, actions, all_estimators
-from bagwise.actions.matching import align_instance_labels, align_labels, blocks, check_target, label_names
+from bagwise.actions.matching import align_instance_labels, align_labels, blocks, check_target
 from bagwise.base import Traits
 from bagwise.datasets import make_multi_view
 from bagwise.errors import BagwiseError, DataError
+from bagwise.inspection import label_names
 from bagwise.metrics import evaluate, instance_accuracy
 from bagwise.models import MIMLDummy, SingleInstanceLogisticRegression
 from bagwise.preprocessing import OnInstances

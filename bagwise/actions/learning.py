@@ -9,13 +9,12 @@ from bagwise.actions.matching import (
     align_instance_labels,
     align_labels,
     bags_for,
-    label_names,
 )
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.base import MIMLClassifier
 from bagwise.dataset import Dataset
 from bagwise.errors import BagwiseError, DataError
-from bagwise.inspection import annotate, instance_scores, last_estimator, scores_and_labels
+from bagwise.inspection import annotate, instance_scores, label_names, last_estimator, scores_and_labels
 from bagwise.metrics import evaluate, instance_accuracy
 from bagwise.registry import get_estimator, suggestion
 

@@ -80,17 +80,6 @@ def _unknown_set(data: File) -> DataError:
     raise AssertionError(f"{data} is registered after all")
 
 
-def label_names(model: Any) -> tuple[str, ...]:
-    """Names of the labels that a fitted model, pipeline or search predicts, in its order."""
-    inner = last_estimator(model)
-    if hasattr(inner, "label_names_"):
-        return tuple(inner.label_names_)
-    classes = np.asarray(inner.classes_)
-    if classes.ndim == 2:
-        return tuple(f"label_{k}" for k in range(len(classes)))  # as for data without names
-    return tuple(str(name) for name in (classes[1:] if len(classes) == 2 else classes))
-
-
 def align_labels(dataset: Dataset, names: Sequence[str]) -> tuple[np.ndarray, list[str], list[str]]:
     """Bag labels in the order of ``names``; labels in use that are not among them; names not in the data.
 

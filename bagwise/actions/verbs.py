@@ -20,7 +20,6 @@ from bagwise.actions.matching import (
     bags_for,
     blocks,
     check_target,
-    label_names,
     open_data,
 )
 from bagwise.bags import Bags, MultiViewBags
@@ -28,7 +27,7 @@ from bagwise.base import MIMLClassifier
 from bagwise.dataset import UNKNOWN, Dataset
 from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import annotate as annotate_instances
-from bagwise.inspection import instance_scores, last_estimator, scores_and_labels
+from bagwise.inspection import instance_scores, label_names, last_estimator, scores_and_labels
 from bagwise.io import write
 from bagwise.labels import unknown_label
 from bagwise.persistence import load, model_facts, save
