@@ -1,0 +1,29 @@
+"""One bag as a medium makes it, and a file that gave none."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Part(NamedTuple):
+    """One bag: its instances, and where each lies.
+
+    Parameters
+    ----------
+    X : float32 array or CSR of shape (n_instances, n_features)
+        Descriptions of the instances.
+    places : mapping of str to array
+        Columns of `bagwise.media.places` without ``file``, which the base adds; the same for all parts.
+    """
+
+    X: Any
+    places: dict[str, np.ndarray]
+
+
+class Unreadable(NamedTuple):
+    """A file that gave no bag, and why."""
+
+    path: str
+    reason: str
