@@ -8,6 +8,7 @@ the files, runs the loop, names the bags, gathers what cannot be read, and stack
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -19,7 +20,7 @@ from scipy import sparse
 from bagwise.bags import Bags
 from bagwise.base import BagTransformer, Traits, refuse_non_finite
 from bagwise.base.parameters import JOBS, Anything, Choice, Rules, check_parameters
-from bagwise.errors import BagwiseError, DataError
+from bagwise.errors import BagwiseError, DataError, DataWarning
 from bagwise.media._part import Part, Unreadable
 from bagwise.media._sources import Source, find_files
 from bagwise.media.cache import Cache
@@ -238,6 +239,7 @@ class ToBags(BagTransformer):
             feature_names=features if features is not None and len(features) == width else None,
         )
         refuse_non_finite(bags)
+        _say_notes(named)
         return bags
 
     def fingerprint(self) -> str | None:
@@ -399,6 +401,17 @@ def _stacked(matrices: list[Any], width: int) -> Any:
         out[start : start + len(X)] = X
         start += len(X)
     return out
+
+
+def _say_notes(named: Sequence[tuple[str, Part]]) -> None:
+    """One warning per kind of note, with the files that it is about."""
+    about: dict[str, list[str]] = {}
+    for name, part in named:
+        for note in part.notes:
+            about.setdefault(note, []).append(name)
+    for note, names in about.items():
+        more = "" if len(names) <= _NAMED else f" and {len(names) - _NAMED} more"
+        warnings.warn(f"{', '.join(names[:_NAMED])}{more}: {note}", DataWarning, stacklevel=4)
 
 
 def _stacked_places(parts: list[Part]) -> dict[str, np.ndarray]:

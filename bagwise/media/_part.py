@@ -16,10 +16,14 @@ class Part(NamedTuple):
         Descriptions of the instances.
     places : mapping of str to array
         Columns of `bagwise.media.places` without ``file``, which the base adds; the same for all parts.
+    notes : tuple of str
+        What was guessed or left out in reading, as the rest of a sentence about the file: "is not UTF-8; read
+        as Windows-1252". Files with the same note are named together in one warning.
     """
 
     X: Any
     places: dict[str, np.ndarray]
+    notes: tuple[str, ...] = ()
 
 
 class Unreadable(NamedTuple):

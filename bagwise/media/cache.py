@@ -129,6 +129,7 @@ class Cache:
 def _packed(archive: zipfile.ZipFile, k: int, part: Any) -> dict[str, Any]:
     """Write the arrays of one part; what is needed to put them together again."""
     X, fact = part.X, {"sparse": sparse.issparse(part.X), "width": int(part.X.shape[1]), "places": []}
+    fact["notes"] = list(part.notes)
     if fact["sparse"]:
         X = sparse.csr_array(X)
         for name in ("data", "indices", "indptr"):
@@ -146,7 +147,7 @@ def _packed(archive: zipfile.ZipFile, k: int, part: Any) -> dict[str, Any]:
     return fact
 
 
-def _unpacked(archive: zipfile.ZipFile, k: int, fact: dict[str, Any]) -> tuple[Any, dict[str, np.ndarray]]:
+def _unpacked(archive: zipfile.ZipFile, k: int, fact: dict[str, Any]) -> tuple[Any, ...]:
     if fact["sparse"]:
         data, indices, indptr = (_load(archive, f"{k}.{name}") for name in ("data", "indices", "indptr"))
         X: Any = checked_csr(data, indices, indptr, fact["width"])
@@ -158,7 +159,7 @@ def _unpacked(archive: zipfile.ZipFile, k: int, fact: dict[str, Any]) -> tuple[A
             places[name] = np.array(json.loads(archive.read(f"{k}.{name}.json")), dtype=object)
         else:
             places[name] = _load(archive, f"{k}.{name}")
-    return X, places
+    return X, places, tuple(fact["notes"])
 
 
 def _save(archive: zipfile.ZipFile, name: str, array: np.ndarray) -> None:

@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 
 from bagwise import Bags
-from bagwise.errors import DataError
+from bagwise.errors import DataError, DataWarning
 from bagwise.media import Source, find_files
 from bagwise.media.places import audio_places, image_places, medium_of, place_columns, slide_places
 from bagwise.models import PooledClassifier
@@ -199,3 +199,15 @@ def test_places_are_typed_and_known_by_their_columns():
     assert medium_of({}) is None and place_columns("text")["start_char"] is np.int64
     with pytest.raises(DataError, match="no place in audio: start, end, low, high missing"):
         audio_places(box)
+
+
+class _Guessing(LinesToBags):
+    def _part(self, source):
+        return super()._part(source)._replace(notes=("was guessed",))
+
+
+def test_what_was_guessed_is_said_once_also_from_the_cache(folder, tmp_path):
+    for _ in range(2):
+        with pytest.warns(DataWarning, match=r"deep/file1\.num, .* and 3 more: was guessed") as caught:
+            _Guessing(cache=tmp_path / "kept").fit_transform(folder)
+        assert len(caught) == 1
