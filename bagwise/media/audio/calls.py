@@ -1,0 +1,189 @@
+"""Calls: patches of time and frequency that stand out from the noise, found while a recording streams by.
+
+1. Powers are smoothed over 3 frames and 3 bins.
+2. The noise floor of a bin is a low quantile of its smoothed powers over ``SEGMENT`` seconds (the last segment takes
+   the rest of the recording with it, so it is up to twice as long). Hum, wind and rain that last become floor.
+3. What exceeds the floor by ``threshold`` dB is marked; gaps of up to ``gap`` seconds and two bins are closed.
+4. Marked cells that touch are one call, if it lasts and covers enough.
+
+Only what later frames may still change is kept: about two segments, and calls that are not yet over. A call that
+crosses a segment's end is whole. One that has lasted ``LONGEST`` seconds when a segment ends is cut there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from bagwise.media.audio.cut import Cut, Stretch
+from bagwise.media.audio.spectrum import Grid
+
+SEGMENT = 60.0  # seconds
+LONGEST = 30.0  # seconds
+QUANTILE = 0.3  # of smoothed powers: where the floor lies; calls may fill 70 % of the time
+BINS_CLOSED = 2
+
+
+def calls(
+    parts: Iterable[tuple[np.ndarray, np.ndarray]],
+    grid: Grid,
+    threshold: float,
+    gap: float,
+    min_duration: float,
+    min_area: float,
+    with_samples: bool = False,
+    segment: float = SEGMENT,
+) -> Iterator[Cut]:
+    """Cut the calls out of a stream of `spectra`, in the order of their segments and starts.
+
+    Parameters
+    ----------
+    parts : iterable of (powers, samples)
+        As `spectra` gives them.
+    grid : Grid
+        Frames and bins.
+    threshold : float
+        dB over the noise floor.
+    gap : float
+        Seconds of silence inside one call.
+    min_duration : float
+        Seconds.
+    min_area : float
+        Hz times seconds covered by marked cells.
+    with_samples : bool, default=False
+        Whether to keep the samples of each call.
+    segment : float
+        Seconds over which the noise floor is taken.
+
+    Yields
+    ------
+    Cut
+        One call; powers have the floor subtracted and are zero outside the call.
+    """
+    frame = grid.hop / grid.rate
+    size = max(round(segment / frame), 8)
+    reach = max(round(gap / frame / 2), 0)  # frames by which marks grow on either side before they shrink
+    finder = _Finder(grid, threshold, reach, with_samples)
+    least = (max(round(min_duration / frame), 1), min_area / (frame * grid.step))
+    for P, x in parts:
+        finder.at_hand.add(P, x)
+        while finder.at_hand.end - finder.marked >= 2 * size:
+            yield from finder.segment(finder.marked + size, False, least)
+    if finder.at_hand.end > finder.marked:
+        yield from finder.segment(finder.at_hand.end, True, least)
+
+
+class _Finder:
+    """Frames and marks that are still needed, and the number of frames that are done with."""
+
+    def __init__(self, grid: Grid, threshold: float, reach: int, with_samples: bool) -> None:
+        self.grid, self.reach = grid, reach
+        self.factor = np.float32(10.0 ** (threshold / 10.0))
+        self.at_hand = Stretch(grid, with_samples)
+        self.marked = 0  # frames with marks
+        self.marks = np.zeros((0, grid.n_bins), dtype=bool)  # from marks_base to marked
+        self.marks_base = 0
+        self.open = np.zeros((0, grid.n_bins), dtype=bool)  # closed marks of calls not over, from open_base on
+        self.open_base = 0
+        self.floors: list[tuple[int, np.ndarray]] = []  # first frame and floor of each segment still needed
+
+    def segment(self, stop: int, last: bool, least: tuple[int, float]) -> Iterator[Cut]:
+        """Mark the frames up to ``stop``, and cut out the calls that are over."""
+        self._mark(stop)
+        done = stop if last else max(stop - 2 * self.reach, self.open_base + len(self.open))
+        closed = self._close(done)
+        yield from self._components(np.concatenate([self.open, closed]), done, last, least)
+        keep = min(self.open_base, done - 2 * self.reach, stop - 1)
+        self.at_hand.forget(keep)
+        starts = [first for first, _ in self.floors[1:]]
+        while starts and starts[0] <= self.at_hand.base:
+            self.floors.pop(0)
+            starts.pop(0)
+
+    def _mark(self, stop: int) -> None:
+        from scipy.ndimage import uniform_filter
+
+        # one frame more on either side where there is one: then smoothing knows no segments
+        first, base = self.marked, self.at_hand.base
+        before = min(1, first - base)
+        after = min(1, self.at_hand.end - stop)
+        P = self.at_hand.P[first - before - base : stop + after - base]
+        smooth = uniform_filter(P, size=3, mode="nearest")[before : len(P) - after]
+        k = int(QUANTILE * (len(smooth) - 1))
+        floor = np.partition(smooth, k, axis=0)[k]
+        self.floors.append((first, floor))
+        # A floor of digital silence would mark the faintest hiss.
+        marks = smooth > np.maximum(floor, np.float32(1e-13)) * self.factor
+        self.marks = np.concatenate([self.marks, marks])
+        self.marked = stop
+
+    def _close(self, done: int) -> np.ndarray:
+        """Closed marks of the frames from those already closed to ``done``; drops marks no longer needed."""
+        start = self.open_base + len(self.open)
+        closed = closing(self.marks, self.reach)[start - self.marks_base : done - self.marks_base]
+        drop = max(done - 2 * self.reach - self.marks_base, 0)
+        self.marks, self.marks_base = self.marks[drop:], self.marks_base + drop
+        return closed
+
+    def _components(self, mask: np.ndarray, done: int, last: bool, least: tuple[int, float]) -> Iterator[Cut]:
+        from scipy.ndimage import find_objects, label
+
+        base = self.open_base
+        numbers, _ = label(mask, structure=np.ones((3, 3)))
+        boxes = find_objects(numbers)
+        longest = round(LONGEST * self.grid.rate / self.grid.hop)
+        going_on = set()
+        if not last and len(numbers):
+            going_on = {k for k in np.unique(numbers[-1]) if k and len(mask) - boxes[k - 1][0].start < longest}
+        over = [k for k in range(1, len(boxes) + 1) if k not in going_on]
+        for k in sorted(over, key=lambda k: (boxes[k - 1][0].start, boxes[k - 1][1].start)):
+            box = boxes[k - 1]
+            inside = numbers[box] == k
+            if len(inside) >= least[0] and inside.sum() >= least[1]:
+                yield self._cut(base + box[0].start, box[1].start, inside)
+        first = min((boxes[k - 1][0].start for k in going_on), default=len(mask))
+        self.open = np.isin(numbers[first:], list(going_on)) if going_on else mask[first:]
+        self.open_base = base + first
+
+    def _cut(self, first: int, bin_: int, inside: np.ndarray) -> Cut:
+        grid, n = self.grid, len(inside)
+        band = slice(bin_, bin_ + inside.shape[1])
+        rows = self.at_hand.P[first - self.at_hand.base :][:n, band]
+        P = np.zeros((1, n, grid.n_bins), dtype=np.float32)
+        P[0, :, band] = np.where(inside, np.maximum(rows - self._floor(first, n)[:, band], 0.0), 0.0)
+        # a frame stands for the hop around its middle
+        start = np.array([first * grid.hop + (grid.length - grid.hop) / 2.0])
+        end = start + n * grid.hop
+        low = (grid.first + bin_ - 0.5) * grid.step
+        edges = np.array([low, low + inside.shape[1] * grid.step])
+        kept = [self.at_hand.samples(start[0], end[0])] if self.at_hand.with_samples else None
+        return Cut(P, start, end, edges[:1], edges[1:], kept)
+
+    def _floor(self, first: int, n: int) -> np.ndarray:
+        starts = np.array([start for start, _ in self.floors])
+        which = np.searchsorted(starts, np.arange(first, first + n), side="right") - 1
+        return np.stack([floor for _, floor in self.floors])[which]
+
+
+def closing(marks: np.ndarray, reach: int) -> np.ndarray:
+    """Marks with small gaps filled: grown by ``reach`` frames and one bin each way, then shrunk again.
+
+    Outside the marks is neither sound nor silence: nothing grows in from there, and nothing shrinks back from it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> row = np.array([1, 0, 0, 1, 0, 0, 0, 0, 1], dtype=bool)
+    >>> closing(row[:, None], 1)[:, 0].astype(int)
+    array([1, 1, 1, 1, 0, 0, 0, 0, 1])
+    """
+    from scipy.ndimage import maximum_filter1d, minimum_filter1d
+
+    if len(marks) == 0:
+        return marks
+    size, bins = 2 * reach + 1, BINS_CLOSED + 1
+    grown = maximum_filter1d(marks.view(np.uint8), size, axis=0, mode="constant", cval=0)
+    grown = maximum_filter1d(grown, bins, axis=1, mode="constant", cval=0)
+    shrunk = minimum_filter1d(grown, size, axis=0, mode="constant", cval=1)
+    return minimum_filter1d(shrunk, bins, axis=1, mode="constant", cval=1).view(bool)

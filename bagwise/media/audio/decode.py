@@ -1,0 +1,206 @@
+"""Recordings as blocks of mono samples: float32, any format, rate and number of channels, never the whole file.
+
+What is checked before or while reading: the first bytes (only formats that we name reach the decoder), the rate,
+the length, and that samples are numbers of a sane size. Whatever the bytes are, the answer is blocks or one
+`DataError` of one line; memory is that of one block.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bagwise.errors import BagwiseError, DataError, OptionalDependencyError
+
+SUFFIXES = (
+    *(".wav", ".wave", ".flac", ".ogg", ".oga", ".opus", ".mp3"),
+    *(".aif", ".aiff", ".au", ".caf", ".rf64", ".w64"),
+)
+RATES = (1_000, 1_000_000)  # Hz
+MAX_HOURS = 48.0
+LOUDEST = 1e6  # full scale is 1; some programs write floats of the size of 16-bit integers
+BLOCK = 1 << 18  # values (samples times channels) that are decoded at once
+
+_MAGIC = (b"RIFF", b"RIFX", b"RF64", b"fLaC", b"OggS", b"FORM", b".snd", b"caff", b"riff", b"ID3")
+
+
+def open_samples(source: Any, channel: str | int = "mean", block: int = BLOCK) -> tuple[int, Iterator]:
+    """Rate of a recording in Hz and an iterator over its mono float32 blocks.
+
+    Parameters
+    ----------
+    source : path or (array, rate)
+        A sound file, or samples in memory: 1-D, or 2-D with one column per channel; whole numbers are scaled by
+        the range of their type, floats have full scale 1.
+    channel : "mean" or int
+        The mean of all channels, or the number of one of them, from 0.
+    block : int
+        Values decoded at once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rate, blocks = open_samples((np.zeros((48000, 2), dtype=np.int16), 48000))
+    >>> rate, sum(len(block) for block in blocks)
+    (48000, 48000)
+    """
+    if isinstance(source, tuple):
+        return _from_memory(source, channel, block)
+    return _from_file(Path(source), channel, block)
+
+
+def _from_memory(source: tuple, channel: str | int, block: int) -> tuple[int, Iterator]:
+    if len(source) != 2:
+        raise DataError(f"a recording in memory is a pair (array, rate), got {len(source)} values")
+    x, rate = np.asarray(source[0]), source[1]
+    if x.ndim not in (1, 2) or x.dtype.kind not in "iuf":
+        raise DataError(
+            f"samples must be numbers, 1-D or (samples, channels), got shape {x.shape} of {x.dtype}"
+        )
+    if x.ndim == 2 and x.shape[1] > 64 and x.shape[0] <= 64:
+        raise DataError(f"samples must be (samples, channels), got {x.shape}; give the transpose")
+    x = x[:, None] if x.ndim == 1 else x
+    rate = _checked_rate(rate, None)
+    _check_length(len(x), rate, None)
+    column = _column(x.shape[1], channel, None)
+    step = max(block // max(x.shape[1], 1), 1)
+
+    def blocks() -> Iterator[np.ndarray]:
+        for start in range(0, len(x), step):
+            yield _mono(_scaled(x[start : start + step]), column, start, rate, None)
+
+    return rate, blocks()
+
+
+def _scaled(x: np.ndarray) -> np.ndarray:
+    if x.dtype.kind == "f":
+        return x.astype(np.float32, copy=False)
+    half = 2.0 ** (8 * x.dtype.itemsize - 1)
+    return ((x.astype(np.float64) - (half if x.dtype.kind == "u" else 0.0)) / half).astype(np.float32)
+
+
+def _from_file(path: Path, channel: str | int, block: int) -> tuple[int, Iterator]:
+    soundfile = _soundfile()
+    _check_kind(path)
+    try:
+        handle = soundfile.SoundFile(os.fspath(path))
+    except (RuntimeError, OSError, ValueError, TypeError, MemoryError, OverflowError) as error:
+        raise DataError(f"cannot be opened as sound: {_reason(error)}", path=path) from None
+    try:
+        rate = _checked_rate(handle.samplerate, path)
+        n_channels = handle.channels
+        column = _column(n_channels, channel, path)
+        # A count that the header could not know, as in a stream, is huge; what is really there is counted below.
+        if handle.frames == 0:
+            raise DataError("holds no samples", path=path)
+    except BaseException:
+        handle.close()
+        raise
+    step = max(block // n_channels, 1)
+
+    def blocks() -> Iterator[np.ndarray]:
+        done = 0
+        with handle:
+            while True:
+                try:
+                    x = handle.read(step, dtype="float32", always_2d=True)
+                except (RuntimeError, OSError, ValueError, MemoryError) as error:
+                    at = f" at {done / rate:.1f} s" if done else ""
+                    raise DataError(f"cannot be decoded{at}: {_reason(error)}", path=path) from None
+                if len(x) == 0:
+                    break
+                _check_length(done + len(x), rate, path)
+                yield _mono(x, column, done, rate, path)
+                done += len(x)
+        if done == 0:
+            raise DataError("holds no samples that can be decoded", path=path)
+
+    return rate, blocks()
+
+
+def _check_kind(path: Path) -> None:
+    """Let only the formats we name reach the decoder, which knows many old ones besides."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(12)
+    except FileNotFoundError:
+        raise DataError("no such file", path=path) from None
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror or error}", path=path) from None
+    if not head:
+        raise DataError("is an empty file", path=path)
+    mpeg = len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0
+    if not mpeg and not head.startswith(_MAGIC):
+        raise DataError(
+            "is not a sound file of a known kind (WAV, FLAC, OGG, MP3, AIFF, AU, CAF, W64, RF64)", path=path
+        )
+
+
+def _checked_rate(rate: Any, path: Path | None) -> int:
+    try:
+        whole = int(rate)
+    except (TypeError, ValueError, OverflowError):
+        raise DataError(f"the rate must be a number of samples per second, got {rate!r}", path=path) from None
+    if whole != rate or not RATES[0] <= whole <= RATES[1]:
+        raise DataError(
+            f"expected a rate of {RATES[0]:,} to {RATES[1]:,} samples per second, found {rate}", path=path
+        )
+    return whole
+
+
+def _check_length(n_samples: int, rate: int, path: Path | None) -> None:
+    if n_samples == 0:
+        raise DataError("holds no samples", path=path)
+    if n_samples > MAX_HOURS * 3600 * rate:
+        raise DataError(f"lasts longer than {MAX_HOURS:g} hours; split it into parts", path=path)
+
+
+def _column(n_channels: int, channel: str | int, path: Path | None) -> int | None:
+    if n_channels < 1:
+        raise DataError("has no channel", path=path)
+    if channel == "mean":
+        return 0 if n_channels == 1 else None
+    if not 0 <= int(channel) < n_channels:
+        raise DataError(
+            f"has {n_channels} channel{'s' * (n_channels > 1)}, so there is no channel {channel}; they count from 0",
+            path=path,
+        )
+    return int(channel)
+
+
+def _mono(x: np.ndarray, column: int | None, done: int, rate: int, path: Path | None) -> np.ndarray:
+    if column is None:
+        # a product with a vector: the mean along the short axis of an interleaved block is ten times slower
+        mono = x @ np.full(x.shape[1], 1.0 / x.shape[1], dtype=np.float32)
+    else:
+        mono = np.ascontiguousarray(x[:, column])
+    loudest = max(float(mono.max()), -float(mono.min()))  # NaN if any sample is
+    if not loudest <= LOUDEST:
+        bad = int(np.argmax(~(np.abs(mono) <= LOUDEST)))
+        raise DataError(
+            f"sample {done + bad:,} (at {(done + bad) / rate:.2f} s) is {mono[bad]}: expected numbers between -1 and 1",
+            path=path,
+        )
+    return mono
+
+
+def _soundfile() -> Any:
+    try:
+        import soundfile
+    except (ImportError, OSError):  # OSError: the package is there, its library is not
+        raise OptionalDependencyError(
+            "sound files need the package soundfile: pip install 'bagwise[audio]'"
+        ) from None
+    return soundfile
+
+
+def _reason(error: Exception) -> str:
+    """The decoder's own words without the path, in one line."""
+    if isinstance(error, BagwiseError):
+        return str(error)
+    text = str(getattr(error, "error_string", "") or error) or type(error).__name__
+    return " ".join(text.split()).rstrip(".")
