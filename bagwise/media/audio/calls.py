@@ -1,13 +1,16 @@
 """Calls: patches of time and frequency that stand out from the noise, found while a recording streams by.
 
 1. Powers are smoothed over 3 frames and 3 bins.
-2. The noise floor of a bin is a low quantile of its smoothed powers over ``SEGMENT`` seconds (the last segment takes
-   the rest of the recording with it, so it is up to twice as long). Hum, wind and rain that last become floor.
-3. What exceeds the floor by ``threshold`` dB is marked; gaps of up to ``gap`` seconds and two bins are closed.
+2. The noise floor of a bin is a low quantile of its smoothed powers over ``SEGMENT`` seconds (the last
+   segment takes the rest of the recording with it, so it is up to twice as long). Hum, wind and rain that
+   last become floor.
+3. What exceeds the floor by ``threshold`` dB is marked; gaps of up to ``gap`` seconds and two bins are
+   closed.
 4. Marked cells that touch are one call, if it lasts and covers enough.
 
-Only what later frames may still change is kept: about two segments, and calls that are not yet over. A call that
-crosses a segment's end is whole. One that has lasted ``LONGEST`` seconds when a segment ends is cut there.
+Only what later frames may still change is kept: about two segments, and calls that are not yet over. A call
+that crosses a segment's end is whole. One that has lasted ``LONGEST`` seconds when a segment ends is cut
+there.
 """
 
 from __future__ import annotations
@@ -84,7 +87,9 @@ class _Finder:
         self.marked = 0  # frames with marks
         self.marks = np.zeros((0, grid.n_bins), dtype=bool)  # from marks_base to marked
         self.marks_base = 0
-        self.open = np.zeros((0, grid.n_bins), dtype=bool)  # closed marks of calls not over, from open_base on
+        self.open = np.zeros(
+            (0, grid.n_bins), dtype=bool
+        )  # closed marks of calls not over, from open_base on
         self.open_base = 0
         self.floors: list[tuple[int, np.ndarray]] = []  # first frame and floor of each segment still needed
 
@@ -94,8 +99,7 @@ class _Finder:
         done = stop if last else max(stop - 2 * self.reach, self.open_base + len(self.open))
         closed = self._close(done)
         yield from self._components(np.concatenate([self.open, closed]), done, last, least)
-        keep = min(self.open_base, done - 2 * self.reach, stop - 1)
-        self.at_hand.forget(keep)
+        self.at_hand.forget(min(self.open_base, stop - 1))  # smoothing wants one frame before
         starts = [first for first, _ in self.floors[1:]]
         while starts and starts[0] <= self.at_hand.base:
             self.floors.pop(0)
@@ -135,7 +139,9 @@ class _Finder:
         longest = round(LONGEST * self.grid.rate / self.grid.hop)
         going_on = set()
         if not last and len(numbers):
-            going_on = {k for k in np.unique(numbers[-1]) if k and len(mask) - boxes[k - 1][0].start < longest}
+            going_on = {
+                k for k in np.unique(numbers[-1]) if k and len(mask) - boxes[k - 1][0].start < longest
+            }
         over = [k for k in range(1, len(boxes) + 1) if k not in going_on]
         for k in sorted(over, key=lambda k: (boxes[k - 1][0].start, boxes[k - 1][1].start)):
             box = boxes[k - 1]
@@ -169,7 +175,8 @@ class _Finder:
 def closing(marks: np.ndarray, reach: int) -> np.ndarray:
     """Marks with small gaps filled: grown by ``reach`` frames and one bin each way, then shrunk again.
 
-    Outside the marks is neither sound nor silence: nothing grows in from there, and nothing shrinks back from it.
+    Outside the marks is neither sound nor silence: nothing grows in from there, and nothing shrinks back
+    from it.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Recordings as blocks of mono samples: float32, any format, rate and number of channels, never the whole file.
+"""Recordings as blocks of mono float32 samples: any format, rate and number of channels, never a whole file.
 
-What is checked before or while reading: the first bytes (only formats that we name reach the decoder), the rate,
-the length, and that samples are numbers of a sane size. Whatever the bytes are, the answer is blocks or one
-`DataError` of one line; memory is that of one block.
+What is checked before or while reading: the first bytes (only formats that we name reach the decoder), the
+rate, the length, and that samples are numbers of a sane size. Whatever the bytes are, the answer is blocks
+or one `DataError` of one line; memory is that of one block.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def open_samples(source: Any, channel: str | int = "mean", block: int = BLOCK) -
     Parameters
     ----------
     source : path or (array, rate)
-        A sound file, or samples in memory: 1-D, or 2-D with one column per channel; whole numbers are scaled by
-        the range of their type, floats have full scale 1.
+        A sound file, or samples in memory: 1-D, or 2-D with one column per channel; whole numbers are
+        scaled by the range of their type, floats have full scale 1.
     channel : "mean" or int
         The mean of all channels, or the number of one of them, from 0.
     block : int
@@ -94,7 +94,7 @@ def _from_file(path: Path, channel: str | int, block: int) -> tuple[int, Iterato
         rate = _checked_rate(handle.samplerate, path)
         n_channels = handle.channels
         column = _column(n_channels, channel, path)
-        # A count that the header could not know, as in a stream, is huge; what is really there is counted below.
+        # Not more than that: headers of streams claim huge counts. What is there is counted below.
         if handle.frames == 0:
             raise DataError("holds no samples", path=path)
     except BaseException:
@@ -166,7 +166,7 @@ def _column(n_channels: int, channel: str | int, path: Path | None) -> int | Non
         return 0 if n_channels == 1 else None
     if not 0 <= int(channel) < n_channels:
         raise DataError(
-            f"has {n_channels} channel{'s' * (n_channels > 1)}, so there is no channel {channel}; they count from 0",
+            f"has {n_channels} channel{'s' * (n_channels > 1)}, no channel {channel} (from 0)",
             path=path,
         )
     return int(channel)
@@ -182,7 +182,7 @@ def _mono(x: np.ndarray, column: int | None, done: int, rate: int, path: Path | 
     if not loudest <= LOUDEST:
         bad = int(np.argmax(~(np.abs(mono) <= LOUDEST)))
         raise DataError(
-            f"sample {done + bad:,} (at {(done + bad) / rate:.2f} s) is {mono[bad]}: expected numbers between -1 and 1",
+            f"sample {done + bad:,} (at {(done + bad) / rate:.2f} s) is {mono[bad]}, not between -1 and 1",
             path=path,
         )
     return mono

@@ -1,11 +1,11 @@
 """About a hundred numbers for a piece of sound, from the power of its frames and bins.
 
-All are computed on the grid of `spectrum`, so they mean the same whatever the rate of the recording, and all but
-``level`` are unchanged when the recording is made louder. The pieces of one call are a stack (n, T, F) of equal size:
-windows of a recording together, calls one at a time, with zeros where the call is not.
+All are computed on the grid of `spectrum`, so they mean the same whatever the rate of the recording, and
+all but ``level`` are unchanged when the recording is made louder. The pieces of one call are a stack (n, T,
+F) of equal size: windows of a recording together, calls one at a time, with zeros where the call is not.
 
-Symbols: P power (n, T frames, F bins); E = sum over bins, the envelope; S = sum over frames, the spectrum; L log-mel
-in dB, clipped 60 dB below the piece's own mean level; weights of frames are E throughout.
+Symbols: P power (n, T frames, F bins); E = sum over bins, the envelope; S = sum over frames, the spectrum;
+L log-mel in dB, clipped 60 dB below the piece's own mean level; weights of frames are E throughout.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def feature_table(grid: Grid, bands: int) -> dict[str, str]:
     >>> from bagwise.media.audio.spectrum import make_grid
     >>> table = feature_table(make_grid(48000, 50, 16000), 28)
     >>> len(table), table["mel_05_mean"]
-    (103, 'mean over frames of log-mel around 648 Hz over the level of the piece, dB')
+    (103, 'mean over frames of log-mel around 543 Hz over the level of the piece, dB')
     """
     _, centres = mel_bands(grid, bands)
     mel = {
@@ -99,13 +99,13 @@ def feature_table(grid: Grid, bands: int) -> dict[str, str]:
 def mel_bands(grid: Grid, bands: int) -> tuple[np.ndarray, np.ndarray]:
     """Weights (n_bins, bands) of mel bands and the frequencies of their peaks in Hz.
 
-    Bands are triangles, evenly spaced in mel(f) = 2595 log10(1 + f / 700) from the lowest to the highest frequency of
-    the grid; each reaches to the peaks of its neighbours. A bin's weight is the mean of the triangle over the
-    range of frequencies that the bin stands for, so that no band is empty however narrow.
+    Bands are triangles, evenly spaced in mel(f) = 2595 log10(1 + f / 700) from the lowest to the highest
+    frequency of the grid; each reaches to the peaks of its neighbours. A bin's weight is the mean of the
+    triangle over the range of frequencies that the bin stands for, so that no band is empty however narrow.
     """
     edges_bins = (np.arange(grid.n_bins + 1) + grid.first - 0.5) * grid.step
     ends = 2595.0 * np.log10(1.0 + edges_bins[[0, -1]] / 700.0)
-    corners = 700.0 * (10.0 ** (np.linspace(*ends, bands + 2) / 2595.0) - 1.0)
+    corners = 700.0 * (10.0 ** (np.linspace(ends[0], ends[1], bands + 2) / 2595.0) - 1.0)
     left, peak, right = corners[:-2], corners[1:-1], corners[2:]
     below = edges_bins[:, None]
     rising = np.clip(below, left, peak) - left  # integrals of the triangle up to each edge
@@ -206,7 +206,8 @@ def _of_frames(L, M, E, weights, centroid, bandwidth) -> np.ndarray:  # each (n,
     shares = M / (M.sum(axis=2, keepdims=True) + np.float32(_TINY))
     entropy = _entropy(shares)
     flux = np.abs(np.diff(L, axis=1)).mean(axis=(1, 2)) if L.shape[1] > 1 else np.zeros(len(L))
-    occupancy = (L > L.max(axis=(1, 2), keepdims=True) - 20.0).mean(axis=(1, 2))
+    loudest = L.max(axis=(1, 2), keepdims=True)
+    occupancy = (loudest - L < 20.0).mean(axis=(1, 2))
     return np.column_stack([spread(centroid)[1], *spread(bandwidth), *spread(entropy), flux, occupancy])
 
 

@@ -36,8 +36,8 @@ def resampled(blocks: Iterable[np.ndarray], factor: Fraction) -> Iterator[np.nda
     """Blocks at ``factor`` times their rate; n samples become ceil(n * factor).
 
     Outside the recording is silence. Each block is filtered together with the neighbouring samples that the
-    filter reaches, and starts at a multiple of the factor's denominator, where the phases begin anew: so where
-    blocks end does not matter.
+    filter reaches, and starts at a multiple of the factor's denominator, where the phases begin anew: so
+    where blocks end does not matter.
 
     Examples
     --------
@@ -66,9 +66,7 @@ def resampled(blocks: Iterable[np.ndarray], factor: Fraction) -> Iterator[np.nda
         yield _filtered(tail, taps, up, down, reach, -(-left * up // down))
 
 
-def _filtered(
-    x: np.ndarray, taps: np.ndarray, up: int, down: int, reach: int, n_out: int
-) -> np.ndarray:
+def _filtered(x: np.ndarray, taps: np.ndarray, up: int, down: int, reach: int, n_out: int) -> np.ndarray:
     from scipy.signal import upfirdn
 
     # Output k of the whole lies at k * down + half of the filtered, upsampled signal; zeros before the taps

@@ -1,8 +1,8 @@
 """Power spectra of short frames, on a grid of time and frequency that is the same for every recording.
 
-Frame k holds the samples ``k * hop`` to ``k * hop + length`` (10 ms and about 21 ms), weighted by a Hann window. Powers
-are scaled so that their sum over all frequencies is the mean square of the frame, whatever the rate; only the bins
-between ``low`` and ``high`` are kept.
+Frame k holds the samples ``k * hop`` to ``k * hop + length`` (10 ms and about 21 ms), weighted by a Hann
+window. Powers are scaled so that their sum over all frequencies is the mean square of the frame, whatever
+the rate; only the bins between ``low`` and ``high`` are kept.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ def _window(grid: Grid) -> np.ndarray:
 
 
 def spectra(blocks: Iterable[np.ndarray], grid: Grid) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Powers of a stream of samples, and the samples from the first frame of each part to the first of the next.
+    """Powers of a stream of samples, and the samples from each part's first frame to that of the next part.
 
-    Frames are always transformed in the same groups, so that the blocks in which samples come change no bit. A
-    recording shorter than one frame is padded with silence to one.
+    Frames are always transformed in the same groups, so that the blocks in which samples come change no
+    bit. A recording shorter than one frame is padded with silence to one.
     """
     rest, done = np.zeros(0, dtype=np.float32), 0
     for block in blocks:

@@ -1,9 +1,9 @@
 """Windows of equal length, laid over a recording while it streams by.
 
-Windows begin every ``window - overlap`` seconds (rounded to 10 ms). What is left after the last whole window, if it is
-at least a tenth of a window, gets one more window of full length that ends with the recording and so overlaps the
-one before; a recording shorter than one window is one instance of its own length. A window's numbers depend on its
-samples alone: cut out and saved as a file, it is described alike.
+Windows begin every ``window - overlap`` seconds (rounded to 10 ms). What is left after the last whole
+window, if it is at least a tenth of a window, gets one more window of full length that ends with the
+recording and so overlaps the one before; a recording shorter than one window is one instance of its own
+length. A window's numbers depend on its samples alone: cut out and saved as a file, it is described alike.
 """
 
 from __future__ import annotations
