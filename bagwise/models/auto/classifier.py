@@ -20,6 +20,7 @@ from bagwise.models._shared.scaling import is_text
 from bagwise.models.auto.forest import Forest
 from bagwise.models.auto.instances import Forests, Logistics, Softmaxes
 from bagwise.models.auto.logistic import Logistic, TermWeights
+from bagwise.models.auto.ranking import LinearRanker, LinearRankers
 from bagwise.models.auto.ridge import SetRidge
 from bagwise.models.auto.view import MEMBERS, Plan, Task, ViewModel, fit_view, plan_for
 from bagwise.models.ored.rounds import expectation
@@ -27,9 +28,15 @@ from bagwise.parallel import small_products, threads
 from bagwise.utils.progress import progress
 
 # classes of which fitted members are made, for model files
-PARTS = (ViewModel, SetRidge, Forest, Forests, Softmaxes, Logistics, Logistic, TermWeights)
+PARTS = (
+    *(ViewModel, SetRidge, Forest, Forests, Softmaxes, Logistics, Logistic, TermWeights),
+    *(LinearRanker, LinearRankers),
+)
 
 LARGEST = 50_000  # bags that are learned from; more are sampled
+ANSWERED = (
+    10_000  # bags that members are compared on, and that those on instances answer for; more are sampled
+)
 FULL_BAGS = 5000  # effort="auto" is "full" up to so many
 _TEXT_FACTOR = 2.5  # text may have so many times the instances for members on instances
 _BLOCK = 100_000  # instances scored at a time, which bounds memory
@@ -76,7 +83,8 @@ class BagClassifier(MIMLClassifier):
     effort_ : str
         "fast" or "full".
     n_bags_used_ : int
-        Bags that were learned from: all up to 50,000, a sample of 50,000 beyond.
+        Bags that were learned from: all up to 50,000, a sample of 50,000 beyond. Of more than 10,000 a sample
+        of 10,000 serves the members on instances and those on top of them, and the weights.
     constant_ : ndarray of shape (n_labels,)
         Score of labels that all training bags carry, or none; NaN for the others.
 
@@ -95,11 +103,12 @@ class BagClassifier(MIMLClassifier):
     text_kernel        Kernel ridge on weighted terms of whole bags; up to 3,000 bags.
     text_logistic      Logistic regression on the same; beyond.
     inherited_logistic Logistic regression on weighted terms of instances with inherited labels.
+    mimlfast           `MIMLFast`, three models of two thirds of all bags; beyond 3,000 bags.
     ================== ==================================================================================
 
-    Text, that is instances with less than a tenth of their values different from 0, has the last three beside
-    "ored" and "stacked_kernel", all of them sparse; the others join in up to 1,000 features. Members on
-    instances answer for a bag by one of five models (trees: those that did not draw the bag) that has not
+    Text, that is instances with less than a tenth of their values different from 0, has the three of terms
+    beside "ored" and "stacked_kernel", all of them sparse; the others join in up to 1,000 features. Members
+    on instances answer for a bag by one of five models (trees: those that did not draw the bag) that has not
     seen it, and for a new bag by their mean. They learn from all bags up to 40,000 instances ("fast": 20,000;
     text: 2.5 times as many), from a sample by three models beyond.
 
@@ -185,6 +194,9 @@ class BagClassifier(MIMLClassifier):
         if len(bags) > LARGEST:
             chosen = np.sort(rng.choice(len(bags), LARGEST, replace=False))
             bags, Y = bags[chosen], Y[chosen]
+        answered = np.arange(len(bags))
+        if len(bags) > ANSWERED:
+            answered = np.sort(rng.choice(len(bags), ANSWERED, replace=False))
         views = _views(bags)
         self._views: dict[str, ViewModel] = {}
         answers: dict[str, np.ndarray] = {}
@@ -200,16 +212,25 @@ class BagClassifier(MIMLClassifier):
 
                 plan = plan_for(self.effort_, view.n_instances)
                 empty = (Y.sum(axis=1) == 0) & (view.sizes > 0)
-                folds = _folds(view, Y, plan, rng)
+                folds = _folds(view[answered], Y[answered], plan, rng)
                 task = Task(
-                    Y, folds, bool(empty.any()), plan, wanted, seed + 1000 * v, self.n_jobs, clock, advance
+                    Y,
+                    answered,
+                    folds,
+                    bool(empty.any()),
+                    plan,
+                    wanted,
+                    seed + 1000 * v,
+                    self.n_jobs,
+                    clock,
+                    advance,
                 )
                 model, scores, facts = fit_view(view, task)
                 self._views[name] = model
                 prefix = f"{name}:" if isinstance(bags, MultiViewBags) else ""
                 answers.update({prefix + member: S for member, S in scores.items()})
                 self.members_.update({prefix + member: f for member, f in facts.items()})
-            self._mix(answers, Y, varies)
+            self._mix(answers, Y[answered], varies)
         self.instance_members_ = {name: model.instance_weights for name, model in self._views.items()}
 
     def _mix(self, answers: dict[str, np.ndarray], Y: np.ndarray, varies: np.ndarray) -> None:

@@ -88,7 +88,6 @@ def grow_forest(
     weights: np.ndarray | None = None,
     max_features: int | None = None,
     min_leaf: int = 1,
-    max_groups: int | None = None,
     n_jobs: int | None = None,
 ) -> tuple[Forest, np.ndarray]:
     """Grow a forest, each tree on a bootstrap of rows, or of groups of rows.
@@ -112,8 +111,6 @@ def grow_forest(
         Features tried at each split; by default the root of their number.
     min_leaf : int, default=1
         Fewest rows of a leaf.
-    max_groups : int, optional
-        Most groups drawn for a tree.
     n_jobs : int, optional
         Threads.
 
@@ -142,7 +139,6 @@ def grow_forest(
     groups = np.arange(n) if groups is None else groups
     n_groups = int(groups.max(initial=-1)) + 1
     base = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
-    n_drawn = min(n_groups, max_groups or n_groups)
     tries = max_features or max(1, int(np.sqrt(d)))
     used = np.zeros((n_trees, n), dtype=np.uint8)
 
@@ -152,7 +148,7 @@ def grow_forest(
         trees = []
         for t in range(first, last):
             rng = np.random.default_rng([seed, t])
-            weight = base * np.bincount(rng.integers(0, n_groups, n_drawn), minlength=n_groups)[groups]
+            weight = base * np.bincount(rng.integers(0, n_groups, n_groups), minlength=n_groups)[groups]
             if not weight.any():  # few groups, and those drawn weigh nothing
                 weight = base
             used[t] = weight > 0

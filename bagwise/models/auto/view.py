@@ -24,6 +24,7 @@ from bagwise.models.auto.instances import (
     ored_softmax,
 )
 from bagwise.models.auto.logistic import Logistic, TermWeights, choose_alpha, fit_logistic
+from bagwise.models.auto.ranking import MANY_BAGS, fit_rankers
 from bagwise.models.auto.ridge import BIAS, EXACT_BAGS, PENALTIES, best_of, fit_ridge, leave_one_out
 from bagwise.preprocessing.statistics import bag_statistics
 
@@ -32,6 +33,7 @@ MEMBERS = (
     "set_kernel",
     "text_kernel",
     "text_logistic",
+    "mimlfast",
     "inherited_forest",
     "inherited_logistic",
     "ored",
@@ -41,7 +43,15 @@ MEMBERS = (
 )
 ON_INSTANCES = ("inherited_forest", "inherited_logistic", "ored", "ored_forest")
 _TEXT = ("text_kernel", "text_logistic", "inherited_logistic", "ored", "stacked_kernel")
-_DENSE = ("set_kernel", "inherited_forest", "ored", "ored_forest", "stacked_kernel", "pooled_forest")
+_DENSE = (
+    "set_kernel",
+    "mimlfast",
+    "inherited_forest",
+    "ored",
+    "ored_forest",
+    "stacked_kernel",
+    "pooled_forest",
+)
 # a member starts only before this share of max_seconds has passed: the first to go has the smallest
 LATEST_START = {
     "ored_forest": 0.4,
@@ -56,7 +66,7 @@ _FEW_STATISTICS = ("mean", "std", "min", "max", "size")
 _MANY_CELLS = 3e7  # bags times features beyond which quantiles are left out
 _MANY_COLUMNS = 600  # pooled probabilities beyond which one of three poolings is kept
 _POOLED_LEAF = 2
-_TREE_BAGS = 10_000  # most bags that a tree of the pooled forest draws
+_BAG_FOLDS = 3  # of members that learn from all of many bags
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,8 @@ class Task:
     """What a view is fitted with besides its bags."""
 
     Y: np.ndarray
-    folds: Folds  # of the bags that instance members learn from
+    answered: np.ndarray  # bags that all members answer for; those on instances, and on top, know no others
+    folds: Folds  # of the bags that instance members learn from, counted among those answered
     background: bool
     plan: Plan
     wanted: frozenset[str] | None  # names of members, None for all that suit
@@ -157,6 +168,8 @@ class ViewModel:
         model = self.members[name]
         if name == "set_kernel":
             return model.predict(apply_scaling(bags.X, self.scaling), bags.offsets)
+        if name == "mimlfast":
+            return model.scores(bags)
         terms, logistic = model
         return logistic.logits(terms.bags(X["inherited_logistic"], bags.offsets))
 
@@ -167,7 +180,7 @@ class ViewModel:
         return np.hstack([bag_statistics(bags, self.statistics), F]).astype(np.float32)
 
 
-_ON_BAGS = ("set_kernel", "text_kernel", "text_logistic")
+_ON_BAGS = ("set_kernel", "text_kernel", "text_logistic", "mimlfast")
 
 
 def varying_columns(X: Any, text: bool) -> np.ndarray:
@@ -239,10 +252,15 @@ def fit_view(bags: Bags, task: Task) -> tuple[ViewModel, dict[str, np.ndarray], 
 
 
 class _Fitting:
-    """Fits members one after the other."""
+    """Fits members one after the other.
+
+    ``everything`` are all bags, ``bags`` and ``Y`` those that are answered: the same, unless they are many.
+    """
 
     def __init__(self, model: ViewModel, bags: Bags, task: Task) -> None:
-        self.model, self.bags, self.task = model, bags, task
+        self.model, self.everything, self.task = model, bags, task
+        self.bags = bags = bags if len(task.answered) == len(bags) else bags[task.answered]
+        self.Y = task.Y[task.answered]
         self.answers: dict[str, np.ndarray] = {}
         self.facts: dict[str, dict[str, Any]] = {}
         self.P: dict[str, np.ndarray] = {}
@@ -255,7 +273,7 @@ class _Fitting:
         self.problem = Problem(
             some,
             some.X.astype(np.float32) if model.dense else None,
-            task.Y[filled],
+            self.Y[filled],
             [(train, test) for train, test in folds if len(train)],
             task.background,
             task.seed,
@@ -269,7 +287,9 @@ class _Fitting:
         if not len(self.problem.folds):
             suited -= set(ON_INSTANCES) | {"stacked_kernel"}
         if self.model.text:
-            suited -= {"text_logistic" if len(self.bags) <= EXACT_BAGS else "text_kernel"}
+            suited -= {"text_logistic" if len(self.everything) <= EXACT_BAGS else "text_kernel"}
+        if len(self.everything) <= MANY_BAGS and "mimlfast" not in (task.wanted or ()):
+            suited -= {"mimlfast"}
         for name in MEMBERS:
             if name not in suited or (task.wanted is not None and not self._needed(name)):
                 continue
@@ -280,6 +300,8 @@ class _Fitting:
             started = time.perf_counter()
             facts = getattr(self, f"_fit_{name}")()
             if facts is not None:
+                if name not in _ON_BAGS and len(self.bags) < len(self.everything):
+                    facts = {"bags": len(self.bags), **facts}
                 self.facts[name] = {**facts, "seconds": time.perf_counter() - started}
         self._choose_instances()
         return self.model, self.answers, self.facts
@@ -295,41 +317,63 @@ class _Fitting:
 
     # ------------------------------------------------------------------ members on bags
 
+    def _add_bags(self, name: str, fitted: Any, answers: np.ndarray) -> None:
+        """A member that has learned from all bags, and answers for those that others answer for."""
+        self._add(name, fitted, answers[self.task.answered])
+
+    def _bag_folds(self) -> Folds:
+        """Folds of all bags: those of members on instances where they leave none out."""
+        n = len(self.everything)
+        folds = self.task.folds
+        if folds and sum(len(test) for _, test in folds) == n:
+            return folds
+        parts = np.array_split(self.rng.permutation(n), min(_BAG_FOLDS, n))
+        return [(np.setdiff1d(np.arange(n), part), np.sort(part)) for part in parts]
+
     def _fit_set_kernel(self) -> dict[str, Any]:
-        bags = self.bags
+        bags = self.everything
         self.model.scaling = learn_scaling(bags.X, "standard")
         X = apply_scaling(bags.X, self.model.scaling)
         ridge, answers, facts = fit_ridge(X, bags.offsets, self.task.Y, (0.25, 1.0, 4.0), self.rng)
-        self._add("set_kernel", ridge, answers)
+        self._add_bags("set_kernel", ridge, answers)
         return facts
 
     def _fit_text_kernel(self) -> dict[str, Any]:
-        X = as_csr(self.bags.X)
-        terms = TermWeights.learn(X, self.bags.offsets)
-        T = terms.bags(X, self.bags.offsets)
+        bags = self.everything
+        X = as_csr(bags.X)
+        terms = TermWeights.learn(X, bags.offsets)
+        T = terms.bags(X, bags.offsets)
         targets = 2.0 * self.task.Y - 1.0
         K = (T @ T.T).toarray() + BIAS
         _, penalty, alpha, answers = best_of(leave_one_out(K, targets, PENALTIES), targets)
         linear = Logistic(np.asarray(T.T @ alpha), BIAS * alpha.sum(axis=0))
-        self._add("text_kernel", (terms, linear), answers)
+        self._add_bags("text_kernel", (terms, linear), answers)
         return {"penalty": penalty}
 
     def _fit_text_logistic(self) -> dict[str, Any]:
-        X, Y = as_csr(self.bags.X), self.task.Y.astype(np.float64)
-        terms = TermWeights.learn(X, self.bags.offsets)
-        T = terms.bags(X, self.bags.offsets)
-        weights = np.ones(len(Y))
-        train, test = self.task.folds[0]
-        alpha = choose_alpha(T, Y, train, test, (0.03, 0.1, 0.3, 1.0), weights)
+        bags = self.everything
+        X, Y = as_csr(bags.X), self.task.Y.astype(np.float64)
+        terms = TermWeights.learn(X, bags.offsets)
+        T = terms.bags(X, bags.offsets)
+        folds = self._bag_folds()
+        alpha = choose_alpha(T, Y, *folds[0], (0.03, 0.1, 0.3, 1.0), np.ones(len(Y)))
         answers = np.zeros(Y.shape)
         models = []
-        for train, test in self.task.folds:
+        for train, test in folds:
             models.append(fit_logistic(T[train], Y[train], alpha))
             answers[test] = models[-1].logits(T[test])
         coef = np.mean([m.coef for m in models], axis=0)
         linear = Logistic(coef, np.mean([m.intercept for m in models], axis=0))
-        self._add("text_logistic", (terms, linear), answers)
-        return {"alpha": alpha}
+        self._add_bags("text_logistic", (terms, linear), answers)
+        return {"alpha": alpha, "n_folds": len(folds)}
+
+    def _fit_mimlfast(self) -> dict[str, Any]:
+        task = self.task
+        fitted, answers, facts = fit_rankers(
+            self.everything, task.Y, self._bag_folds(), seed=task.seed, n_jobs=task.n_jobs
+        )
+        self._add_bags("mimlfast", fitted, answers)
+        return facts
 
     # ------------------------------------------------------------------ members on instances
 
@@ -337,7 +381,7 @@ class _Fitting:
         full = np.zeros((self.bags.n_instances, P.shape[1]))
         full[:] = P  # empty bags have no rows: the instances of filled bags are all there are
         self.P[name] = full
-        score = instance_member_score(name, full[:, : self.task.Y.shape[1]], self.bags.offsets)
+        score = instance_member_score(name, full[:, : self.Y.shape[1]], self.bags.offsets)
         self._add(name, fitted, score)
         learned, n_bags = len(self.problem.learned), len(self.problem.Y)
         return {"n_folds": len(self.problem.folds), **({"bags": learned} if learned < n_bags else {})}
@@ -374,7 +418,7 @@ class _Fitting:
 
     def _stacked(self) -> np.ndarray:
         self.model.stack_names = tuple(name for name in ON_INSTANCES if name in self.P)
-        return stack(self.P, self.model.stack_names, self.task.Y.shape[1], self.bags.offsets)
+        return stack(self.P, self.model.stack_names, self.Y.shape[1], self.bags.offsets)
 
     def _fit_stacked_kernel(self) -> dict[str, Any] | None:
         F = self._stacked()
@@ -384,7 +428,7 @@ class _Fitting:
         scale = np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 1e-9)
         self.model.stack_shift, self.model.stack_scale = shift, scale
         rows = (F - shift) * scale
-        ridge, answers, facts = fit_ridge(rows, np.arange(len(F) + 1), self.task.Y, (0.25, 1.0), self.rng)
+        ridge, answers, facts = fit_ridge(rows, np.arange(len(F) + 1), self.Y, (0.25, 1.0), self.rng)
         self._add("stacked_kernel", ridge, answers)
         return facts
 
@@ -394,15 +438,14 @@ class _Fitting:
         n_trees = self.task.plan.pooled_trees
         forest, used = grow_forest(
             table,
-            self.task.Y,
+            self.Y,
             n_trees=n_trees,
             seed=self.task.seed + 7,
             min_leaf=_POOLED_LEAF,
-            max_groups=_TREE_BAGS,
             n_jobs=self.task.n_jobs,
         )
         P, counts = forest.predict_unseen(table, used, self.task.n_jobs)
-        P[counts == 0] = self.task.Y.mean(axis=0)
+        P[counts == 0] = self.Y.mean(axis=0)
         self._add("pooled_forest", forest, safe_logit(P))
         return {"trees": n_trees, "statistics": len(self.model.statistics)}
 
@@ -413,14 +456,14 @@ class _Fitting:
             candidates += [{"ored": w, "ored_forest": 1.0 - w} for w in (0.25, 0.5, 0.75)]
         if not candidates:
             return
-        varies = self.task.Y.min(axis=0) < self.task.Y.max(axis=0)
+        varies = self.Y.min(axis=0) < self.Y.max(axis=0)
         losses = [self._bag_loss(weights, varies) for weights in candidates]
         self.losses = list(zip(candidates, losses))
         self.model.instance_weights = candidates[int(np.argmin(losses))]
 
     def _bag_loss(self, weights: dict[str, float], varies: np.ndarray) -> float:
-        P = mix_instances(self.P, weights, self.task.Y.shape[1], self.task.background)
-        Y = self.task.Y[:, varies].astype(np.float64)
+        P = mix_instances(self.P, weights, self.Y.shape[1], self.task.background)
+        Y = self.Y[:, varies].astype(np.float64)
         largest, mean, noisy_or = pooled(P[:, : len(varies)][:, varies], self.bags.offsets)
         losses = []
         for S in (safe_logit((largest + mean) / 2.0), safe_logit(noisy_or)):

@@ -179,6 +179,67 @@ def test_many_bags_are_sampled(monkeypatch):
     assert (model.predict(test) != truth).mean() < 0.2
 
 
+def test_many_bags_have_a_linear_member_that_sees_all_of_them(monkeypatch, tmp_path):
+    from bagwise import load, save
+
+    bags, Y = sample_bags(n_bags=150)
+    few = BagClassifier("fast", random_state=0).fit(bags, Y)
+    assert "mimlfast" not in few.members_
+    monkeypatch.setattr(view, "MANY_BAGS", 100)
+    monkeypatch.setattr(classifier, "ANSWERED", 90)
+    learned = []
+    real = view.fit_rankers
+    monkeypatch.setattr(view, "fit_rankers", lambda b, *a, **k: (learned.append(len(b)), real(b, *a, **k))[1])
+    model = BagClassifier("fast", random_state=0).fit(bags, Y)
+    assert learned == [150] and model.members_["mimlfast"]["n_folds"] == 3
+    assert model.members_["pooled_forest"]["bags"] == 90 and "bags" not in model.members_["set_kernel"]
+    test, truth = sample_bags(n_bags=60, seed=3)
+    assert (model.predict(test) != truth).mean() < 0.15
+    two = BagClassifier("fast", random_state=0, n_jobs=2).fit(bags, Y)
+    assert np.array_equal(model.decision_function(test), two.decision_function(test))
+    save(model, tmp_path / "m.skops")
+    np.testing.assert_array_equal(
+        load(tmp_path / "m.skops").decision_function(test), model.decision_function(test)
+    )
+
+
+def test_rankers_are_the_mean_of_folds_and_know_nothing_of_empty_bags():
+    from bagwise.models import MIMLFast
+
+    bags, Y = sample_bags(n_bags=60)
+    sizes = bags.sizes.copy()
+    sizes[7] = 0
+    holed = Bags(bags.X[bags.index != 7], np.concatenate([[0], np.cumsum(sizes)]))
+    order = np.random.default_rng(0).permutation(60)
+    folds = [(np.sort(order[30:]), np.sort(order[:30])), (np.sort(order[:30]), np.sort(order[30:]))]
+    fitted, answers, _ = view.fit_rankers(holed, Y, folds, seed=4, n_jobs=1)
+    singles = []
+    for k, (train, test) in enumerate(folds):
+        train = train[train != 7]
+        singles.append(MIMLFast(random_state=4 + k).fit(holed[train], Y[train]))
+        test = test[test != 7]
+        np.testing.assert_allclose(answers[test], singles[k].decision_function(holed[test]))
+    scores = fitted.scores(holed)
+    filled = np.delete(np.arange(60), 7)
+    expected = np.mean([m.decision_function(holed[filled]) for m in singles], axis=0)
+    np.testing.assert_allclose(scores[filled], expected)
+    np.testing.assert_allclose(scores[7], answers[filled].mean(axis=0))
+    np.testing.assert_allclose(answers[7], answers[filled].mean(axis=0))
+
+
+def test_text_beyond_the_sample_is_answered_by_models_of_whole_documents(monkeypatch):
+    bags, Y, _ = text_bags()
+    monkeypatch.setattr(view, "EXACT_BAGS", 50)
+    plan = view.Plan(40, (6, 10), 40, 3, 30, 60)  # members on sentences see a sample
+    monkeypatch.setattr(classifier, "plan_for", lambda effort, n: plan)
+    seen = {}
+    real = BagClassifier._mix
+    monkeypatch.setattr(BagClassifier, "_mix", lambda m, a, Y, v: (seen.update(a), real(m, a, Y, v))[1])
+    model = BagClassifier(members=["text_logistic"], random_state=0).fit(bags, Y)
+    assert (seen["text_logistic"] != 0).any(axis=1).all()  # no bag is left without an answer
+    assert model.log_loss_ < 0.45
+
+
 def test_blocks_of_bags_change_nothing(monkeypatch):
     bags, Y = sample_bags()
     model = BagClassifier("fast", random_state=0).fit(bags, Y)

@@ -80,12 +80,6 @@ def test_groups_are_left_out_together():
     assert 0.5 < whole[:, :, 0].mean() < 0.75
 
 
-def test_most_groups_of_a_tree():
-    X, Y = data(200)
-    _, used = grow_forest(X, Y, n_trees=10, seed=0, max_groups=20)
-    assert (used.sum(axis=1) <= 20).all()
-
-
 def test_threads_change_no_bit():
     X, Y = data()
     one, two = (grow_forest(X, Y, n_trees=9, seed=3, n_jobs=k) for k in (1, 2))
