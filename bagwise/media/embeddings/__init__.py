@@ -1,0 +1,1 @@
+"""Features made elsewhere to bags: slides, folders of arrays, tables."""

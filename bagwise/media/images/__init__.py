@@ -1,0 +1,1 @@
+"""Pictures to bags of cells of a grid or of superpixels."""

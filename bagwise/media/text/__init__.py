@@ -1,0 +1,5 @@
+"""Documents to bags of sentences, paragraphs or windows of words."""
+
+from bagwise.media.text.transformer import TextToBags
+
+__all__ = ["TextToBags"]

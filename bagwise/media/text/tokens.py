@@ -1,0 +1,235 @@
+"""Words of parts of a text and their hashes, in compiled loops over code points.
+
+The words of one part are written one after the other, as UTF-8 with one blank between, so that a run of n
+words is a run of bytes and its hash is that of scikit-learn's ``"two words"``. A word is two or more letters,
+digits or underscores, as in scikit-learn. Scripts without blanks between words (Chinese, Japanese, Thai and
+their neighbours) give every pair of neighbouring characters instead: a whole clause as one word would never
+occur twice.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from bagwise.kernels.numeric import frozen
+
+__all__ = ["Tokens", "code_points", "hashes", "lowered", "tokens", "word_bounds"]
+
+OTHER, LETTER, DENSE = 0, 1, 2
+# scripts without blanks between words: Thai, Lao, Burmese, Khmer; kana; ideographs and their later planes
+_DENSE = [(0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF), (0x31F0, 0x31FF)]
+_DENSE += [(0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0xFF66, 0xFF9F), (0x20000, 0x3FFFF)]
+
+
+class Tokens(NamedTuple):
+    """Words of some parts: ``letters[starts[k]:ends[k]]`` is word k, which stands in part ``rows[k]``."""
+
+    letters: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    rows: np.ndarray
+
+
+@lru_cache(maxsize=1)
+def _kinds() -> np.ndarray:
+    """What each code point is: no part of a word, a letter, or a letter of a script without blanks."""
+    table = np.zeros(0x110000, dtype=np.uint8)
+    known = (k for k in range(0x110000) if chr(k).isalnum())
+    table[np.fromiter(known, dtype=np.int64)] = LETTER
+    table[ord("_")] = LETTER
+    for low, high in _DENSE:
+        # marks above and below letters are no letters by themselves, but parts of Thai and Burmese syllables
+        part = table[low : high + 1]
+        part[(part == LETTER) | (high < 0x1800)] = DENSE
+    return frozen(table)
+
+
+def lowered(text: str) -> str:
+    """The text in small letters, as long as before: the one letter that grows (İ) becomes a plain i.
+
+    Examples
+    --------
+    >>> lowered("İSTANBUL"), len("İ".lower())
+    ('istanbul', 2)
+    """
+    return text.replace("\u0130", "i").lower()
+
+
+def code_points(text: str) -> np.ndarray:
+    """Characters as numbers."""
+    return np.frombuffer(text.encode("utf-32-le", "replace"), dtype="<u4").astype(np.uint32, copy=False)
+
+
+def tokens(text: str, spans: np.ndarray, *, lowercase: bool = True) -> Tokens:
+    """Words of the parts of a text.
+
+    Examples
+    --------
+    >>> found = tokens("One two. A three.", np.array([[0, 8], [9, 17]]))
+    >>> found.letters.tobytes(), found.rows
+    (b'one two three ', array([0, 0, 1]))
+    """
+    codes = frozen(code_points(lowered(text) if lowercase else text))
+    starts, ends = frozen(spans[:, 0]), frozen(spans[:, 1])
+    n_words, n_bytes = _count(codes, _kinds(), starts, ends)
+    out = Tokens(np.empty(n_bytes, dtype=np.uint8), *(np.empty(n_words, dtype=np.int64) for _ in range(3)))
+    _write(codes, _kinds(), starts, ends, out)
+    return out
+
+
+def word_bounds(text: str) -> np.ndarray:
+    """First and last character (exclusive) of every word, of a script without blanks every character."""
+    codes = frozen(code_points(text))
+    bounds = np.empty((_bounds(codes, _kinds(), np.empty((0, 2), dtype=np.int64)), 2), dtype=np.int64)
+    _bounds(codes, _kinds(), bounds)
+    return bounds
+
+
+def hashes(found: Tokens, n_words: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """MurmurHash3 (32 bits, signed) of every run of ``n_words`` words of a part, and its first word."""
+    first = np.arange(max(len(found.rows) - n_words + 1, 0))
+    if n_words > 1:
+        first = first[found.rows[first] == found.rows[first + n_words - 1]]
+    starts, ends = found.starts[first], found.ends[first + n_words - 1]
+    out = np.empty(len(first), dtype=np.uint32)
+    _murmur(frozen(found.letters), frozen(starts), frozen(ends), np.uint32(seed), out)
+    return out.view(np.int32), first
+
+
+@njit(cache=True, nogil=True)
+def _width(code):
+    """Bytes of a code point in UTF-8."""
+    if code < 0x80:
+        return 1
+    if code < 0x800:
+        return 2
+    return 3 if code < 0x10000 else 4
+
+
+@njit(cache=True, nogil=True)
+def _run_end(codes, kinds, at, last):
+    """End of the run of characters of the same kind that begins at ``at``."""
+    kind = kinds[codes[at]]
+    while at < last and kinds[codes[at]] == kind:
+        at += 1
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _count(codes, kinds, starts, ends):
+    """Number of words of all parts, and of the bytes that they take with a blank after each."""
+    n_words, n_bytes = np.int64(0), np.int64(0)
+    for row in range(len(starts)):
+        at = starts[row]
+        while at < ends[row]:
+            kind = kinds[codes[at]]
+            end = _run_end(codes, kinds, at, ends[row])
+            if kind == DENSE:
+                n_words += max(end - at - 1, 1)
+                for k in range(at, end):
+                    inner = k > at and k < end - 1
+                    n_bytes += _width(codes[k]) * (2 if inner else 1)
+                n_bytes += max(end - at - 1, 1)
+            elif kind == LETTER and end - at > 1:
+                n_words += 1
+                for k in range(at, end):
+                    n_bytes += _width(codes[k])
+                n_bytes += 1
+            at = end
+    return n_words, n_bytes
+
+
+@njit(cache=True, nogil=True)
+def _put(code, letters, at):
+    """Write a code point as UTF-8; where the next one goes."""
+    if code < 0x80:
+        letters[at] = code
+        return at + 1
+    n = _width(code)
+    for k in range(n - 1, 0, -1):
+        letters[at + k] = 0x80 | (code & 0x3F)
+        code = code >> 6
+    letters[at] = (0xF00 >> n & 0xFF) | code
+    return at + n
+
+
+@njit(cache=True, nogil=True)
+def _write(codes, kinds, starts, ends, out):
+    """Fill what `_count` has counted."""
+    word, at_byte = np.int64(0), np.int64(0)
+    for row in range(len(starts)):
+        at = starts[row]
+        while at < ends[row]:
+            kind = kinds[codes[at]]
+            end = _run_end(codes, kinds, at, ends[row])
+            if kind == DENSE:
+                first, size = at, min(2, end - at)
+                n = max(end - at - 1, 1)
+            else:
+                first, size = at, end - at
+                n = 1 if kind == LETTER and size > 1 else 0
+            for k in range(n):
+                out.starts[word] = at_byte
+                for c in range(first + k, first + k + size):
+                    at_byte = _put(codes[c], out.letters, at_byte)
+                out.ends[word] = at_byte
+                out.rows[word] = row
+                out.letters[at_byte] = 32
+                at_byte += 1
+                word += 1
+            at = end
+
+
+@njit(cache=True, nogil=True)
+def _bounds(codes, kinds, out):
+    """Fill ``out`` with the bounds of words as far as it reaches; the number of words."""
+    n, at, last = np.int64(0), np.int64(0), len(codes)
+    while at < last:
+        kind = kinds[codes[at]]
+        end = at + 1 if kind == DENSE else _run_end(codes, kinds, at, last)
+        if kind != OTHER:
+            if n < len(out):
+                out[n, 0] = at
+                out[n, 1] = end
+            n += 1
+        at = end
+    return n
+
+
+@njit(cache=True, nogil=True)
+def _rotated(x, r):
+    return (x << np.uint32(r)) | (x >> np.uint32(32 - r))
+
+
+@njit(cache=True, nogil=True)
+def _murmur(letters, starts, ends, seed, out):
+    """MurmurHash3_x86_32 of runs of bytes."""
+    c1, c2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
+    for k in range(len(starts)):
+        h, at, end = seed, starts[k], ends[k]
+        length = np.uint32(end - at)
+        while at + 4 <= end:
+            word = np.uint32(letters[at]) | np.uint32(letters[at + 1]) << np.uint32(8)
+            word |= np.uint32(letters[at + 2]) << np.uint32(16) | np.uint32(letters[at + 3]) << np.uint32(24)
+            h ^= np.uint32(_rotated(np.uint32(word * c1), 15) * c2)
+            h = np.uint32(np.uint32(_rotated(h, 13) * np.uint32(5)) + np.uint32(0xE6546B64))
+            at += 4
+        tail = np.uint32(0)
+        for j in range(end - at - 1, -1, -1):
+            tail = np.uint32(tail << np.uint32(8)) | np.uint32(letters[at + j])
+        if end > at:
+            h ^= np.uint32(_rotated(np.uint32(tail * c1), 15) * c2)
+        h ^= length
+        h = np.uint32((h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B))
+        h = np.uint32((h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35))
+        out[k] = h ^ (h >> np.uint32(16))
+
+
+def terms(found: Tokens, n_words: int, first: np.ndarray) -> list[str]:
+    """Runs of words as text."""
+    letters: Any = found.letters.tobytes()
+    return [letters[found.starts[k] : found.ends[k + n_words - 1]].decode("utf-8", "replace") for k in first]
