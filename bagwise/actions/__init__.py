@@ -14,6 +14,7 @@ _PLACES = {
     "convert": "verbs",
     "demo": "demonstration",
     "fit": "verbs",
+    "gather": "gathering",
     "info": "verbs",
     "list_all": "listing",
     "list_experiments": "reproducing",
@@ -27,6 +28,7 @@ _PLACES = {
 if TYPE_CHECKING:
     from bagwise.actions.comparing import compare
     from bagwise.actions.demonstration import demo
+    from bagwise.actions.gathering import gather
     from bagwise.actions.learning import train
     from bagwise.actions.listing import list_all
     from bagwise.actions.matching import open_data
@@ -39,6 +41,7 @@ __all__ = [
     "convert",
     "demo",
     "fit",
+    "gather",
     "info",
     "list_all",
     "list_experiments",

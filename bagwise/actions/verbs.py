@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bagwise.actions.gathering import Data, Opened, filled_bags, media_step, open_for, with_recipe
 from bagwise.actions.learning import make_model, measure, train
 from bagwise.actions.matching import (
     File,
@@ -30,6 +32,7 @@ from bagwise.inspection import annotate as annotate_instances
 from bagwise.inspection import instance_scores, label_names, last_estimator, scores_and_labels
 from bagwise.io import write
 from bagwise.labels import unknown_label
+from bagwise.media.recipe import describe
 from bagwise.persistence import load, model_facts, save
 from bagwise.report.results import annotation_table, check_suffix, prediction_table, write_tables
 from bagwise.utils.progress import track
@@ -77,6 +80,7 @@ def info(data: File, **where: Any) -> dict[str, Any]:
         "parts": {name: len(which) for name, which in dataset.splits.items()},
         "n_groups": None if dataset.groups is None else len(np.unique(dataset.groups)),
         "columns": _columns(dataset),
+        "recipe": None if dataset.recipe is None else describe(dataset.recipe),
     }
 
 
@@ -100,6 +104,9 @@ def fit(
 ) -> dict[str, Any]:
     """Fit a model by name to a data set and, with ``out``, save it.
 
+    A model of data that `gather` made is saved behind the transformer that made them, so that it takes raw
+    files. Bags without instances are left out where the model cannot take them, and named in the result.
+
     Examples
     --------
     >>> import tempfile
@@ -115,12 +122,12 @@ def fit(
     if out is not None:
         check_target(out)
     make_model(model, params)  # mistakes in the name or the parameters show before the data are read
-    dataset = open_data(data, **where)
+    dataset, empty = filled_bags(open_data(data, **where), make_model(model, params))
     start = time.perf_counter()
     fitted = train(dataset, model, params)
     seconds = time.perf_counter() - start
     if out is not None:
-        save(fitted, out)
+        save(with_recipe(fitted, dataset), out)
     return {
         "model": type(fitted).__name__,
         "params": fitted.get_params(deep=False),
@@ -129,29 +136,48 @@ def fit(
         "n_instances": dataset.bags.n_instances,
         "labels": list(dataset.label_names),
         "columns": _columns(dataset),
+        "recipe": None if dataset.recipe is None else describe(dataset.recipe),
+        "empty": empty,
         "seconds": seconds,
         "out": None if out is None else str(out),
     }
 
 
-def predict(model: File, data: File, out: File, *, progress: bool = False, **where: Any) -> dict[str, Any]:
-    """Predict the labels of bags; write a table with the labels and all scores of every bag."""
+def predict(model: File, data: Data, out: File, *, progress: bool = False, **where: Any) -> dict[str, Any]:
+    """Predict the labels of bags; write a table with the labels and all scores of every bag.
+
+    Parameters
+    ----------
+    model, data, out
+        Model file; data set, or folders and files of the medium that the model was fitted to; and the table
+        to write (``.parquet`` or ``.csv``). A file in which nothing was found to judge has no labels and no
+        scores.
+    progress : bool, default=False
+        Whether to draw a progress bar on a terminal.
+    **where
+        Part, view, format and options of a data set; ``n_jobs``, ``cache``, ``say`` and ``step`` for raw
+        files; see `open_for`.
+    """
     check_target(out)
     check_suffix(out)
     fitted = load(model)
-    bags = bags_for(fitted, open_data(data, **where))
+    opened = open_for(fitted, data, **where)
+    bags = bags_for(fitted, opened.dataset)
     names = label_names(fitted)
 
     def tables() -> Iterator[Any]:
         for a, b in track(blocks(bags), "predicting", enabled=progress):
             yield prediction_table(bags.bag_ids[a:b], *scores_and_labels(fitted, bags[a:b]), names)
+        if opened.empty:
+            nothing = np.full((len(opened.empty), len(names)), np.nan)
+            yield prediction_table(opened.empty, nothing, nothing > 0, names)
 
-    return {"out": str(out), "rows": write_tables(tables(), out), "labels": list(names)}
+    return {"out": str(out), "rows": write_tables(tables(), out), "labels": list(names), **_not_read(opened)}
 
 
 def annotate(
     model: File,
-    data: File,
+    data: Data,
     out: File,
     *,
     use_labels: bool = False,
@@ -164,7 +190,8 @@ def annotate(
     Parameters
     ----------
     model, data, out
-        Model file, data set, and the table to write (``.parquet`` or ``.csv``).
+        Model file; data set, or folders and files of the medium that the model was fitted to; and the table
+        to write (``.parquet`` or ``.csv``).
     use_labels : bool, default=False
         Whether to choose among the labels that each bag is known to carry.
     proba : bool, default=False
@@ -172,20 +199,22 @@ def annotate(
     progress : bool, default=False
         Whether to draw a progress bar on a terminal.
     **where
-        Part, view, format and options; see `open_data`.
+        Part, view, format and options of a data set; ``labels``, ``n_jobs``, ``cache``, ``say`` and ``step``
+        for raw files; see `open_for`.
     """
     check_target(out)
     check_suffix(out)
     fitted = load(model)
     if proba and not _knows_probabilities(last_estimator(fitted)):
         raise BagwiseError(f"{type(last_estimator(fitted)).__name__} gives no probabilities; ask for scores")
-    dataset = open_data(data, **where)
+    opened = open_for(fitted, data, **where)
+    dataset = opened.dataset
     bags = bags_for(fitted, dataset)
     names = label_names(fitted)
     Y = None
     if use_labels:
         if not dataset.has_labels:
-            raise DataError("holds no labels to choose among; leave out use_labels=True", path=data)
+            raise DataError(f"{_named(data)}: holds no labels to choose among; leave out use_labels=True")
         Y, unknown, _ = align_labels(dataset, names)
         if unknown:
             raise unknown_label(unknown[0], names)
@@ -206,10 +235,10 @@ def annotate(
                 about = {"view": view, "bag_ids": block.bag_ids}
                 yield annotation_table(part, labels[view], values[view], names, title, **about)
 
-    return {"out": str(out), "rows": write_tables(tables(), out), "labels": list(names)}
+    return {"out": str(out), "rows": write_tables(tables(), out), "labels": list(names), **_not_read(opened)}
 
 
-def score(model: File, data: File, **where: Any) -> dict[str, Any]:
+def score(model: File, data: Data, **where: Any) -> dict[str, Any]:
     """Measure how well a model predicts bags and, where their labels are known, instances.
 
     Labels are matched by name. The result names the labels of the data that the model never learned
@@ -217,15 +246,17 @@ def score(model: File, data: File, **where: Any) -> dict[str, Any]:
     ("not_in_data": no bag counts as carrying them).
     """
     fitted = load(model)
-    dataset = open_data(data, **where)
+    opened = open_for(fitted, data, **where)
+    dataset = opened.dataset
     measures, unknown, missing = measure(fitted, dataset)
     return {
         "model": type(last_estimator(fitted)).__name__,
-        "data": dataset.name or str(data),
+        "data": dataset.name or _named(data),
         "n_bags": len(dataset),
         "measures": measures,
         "not_learned": unknown,
         "not_in_data": missing,
+        **_not_read(opened),
     }
 
 
@@ -261,14 +292,27 @@ def _instance_label_info(dataset: Dataset) -> str:
     )
 
 
+def _not_read(opened: Opened) -> dict[str, Any]:
+    """Files that gave no answer, and why."""
+    return {"empty": opened.empty, "unreadable": [list(file) for file in opened.unreadable]}
+
+
+def _named(data: Data) -> str:
+    return str(data) if isinstance(data, (str, PathLike)) else ", ".join(map(str, data))
+
+
 def _model_info(path: File) -> dict[str, Any]:
     model = load(path)
-    inner = last_estimator(model)
+    inner, media = last_estimator(model), media_step(model)
     return {
         "model": type(inner).__name__,
         "params": inner.get_params(deep=False),
         "labels": list(label_names(model)),
         "n_features": getattr(inner, "n_features_in_", None),
+        "takes": None
+        if media is None
+        else f"{media.medium} files ({' '.join(media.suffixes)}) and gathered data",
+        "recipe": None if media is None else describe({"medium": media.medium, "params": media.get_params()}),
         "written_by": model_facts(path).get("versions", {}),
     }
 

@@ -25,6 +25,7 @@ from bagwise.cli.console import (
     show_pages,
     show_table,
 )
+from bagwise.cli.raw import CachePlace, Jobs, Labels, NoCache, explain, leave, raw_files
 from bagwise.cli.typed import assignments
 from bagwise.errors import BagwiseError
 from bagwise.utils.progress import progress
@@ -41,6 +42,15 @@ Data = Annotated[
     str,
     typer.Argument(
         metavar="DATA", help="A file, or the name of a data set; see list.", autocompletion=names_of_data
+    ),
+]
+RawData = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="DATA ...",
+        help="A data set; or folders and files, for a model of gathered data.",
+        autocompletion=names_of_data,
+        show_default=False,
     ),
 ]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that fit wrote.")]
@@ -341,6 +351,10 @@ def fit(
         done = actions.fit(data, model, params, out, **_where(part, view, format, option))
     if done["columns"] and not as_json:
         say(f"columns of {data}: {done['columns']}")
+    if done["recipe"] and not as_json:
+        say(f"takes raw files as well: {done['recipe']}")
+    if not as_json:
+        explain(done, partial(typer.echo, err=True))
     words = f"{done['n_bags']} bags, {done['n_instances']} instances, {len(done['labels'])} labels"
     report(done, f"fitted {done['model']} to {words} in {done['seconds']:.1f} s; wrote {out}", as_json)
 
@@ -348,8 +362,11 @@ def fit(
 @app.command()
 def predict(
     model: Model,
-    data: Data,
+    data: RawData,
     out: Table,
+    n_jobs: Jobs = 1,
+    cache: CachePlace = None,
+    no_cache: NoCache = False,
     part: Part = None,
     view: View = None,
     format: Format = None,
@@ -357,22 +374,29 @@ def predict(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Predict the labels of bags; one row per bag with the labels and all scores."""
+    """Predict the labels of bags or raw files; one row each with the labels and all scores."""
     from bagwise import actions
 
-    done = actions.predict(model, data, out, progress=True, **_where(part, view, format, option))
+    where = _where(part, view, format, option)
+    with raw_files(n_jobs, cache, no_cache, quiet=as_json) as raw:
+        done = actions.predict(model, data, out, **raw, **where)
     report(done, f"wrote the labels of {done['rows']} bags to {out}", as_json)
+    _end(done, as_json)
 
 
 @app.command()
 def annotate(
     model: Model,
-    data: Data,
+    data: RawData,
     out: Table,
     use_labels: Annotated[
         bool, typer.Option("--use-labels", help="Choose among the labels that each bag is known to carry.")
     ] = False,
     proba: Annotated[bool, typer.Option("--proba", help="Write probabilities in place of scores.")] = False,
+    labels: Labels = None,
+    n_jobs: Jobs = 1,
+    cache: CachePlace = None,
+    no_cache: NoCache = False,
     part: Part = None,
     view: View = None,
     format: Format = None,
@@ -384,14 +408,20 @@ def annotate(
     from bagwise import actions
 
     where = _where(part, view, format, option)
-    done = actions.annotate(model, data, out, use_labels=use_labels, proba=proba, progress=True, **where)
+    with raw_files(n_jobs, cache, no_cache, labels, quiet=as_json) as raw:
+        done = actions.annotate(model, data, out, use_labels=use_labels, proba=proba, **raw, **where)
     report(done, f"wrote the labels of {done['rows']} instances to {out}", as_json)
+    _end(done, as_json)
 
 
 @app.command()
 def score(
     model: Model,
-    data: Data,
+    data: RawData,
+    labels: Labels = None,
+    n_jobs: Jobs = 1,
+    cache: CachePlace = None,
+    no_cache: NoCache = False,
     part: Part = None,
     view: View = None,
     format: Format = None,
@@ -402,10 +432,11 @@ def score(
     """Measure a model on bags whose labels are known."""
     from bagwise import actions
 
-    with progress(f"scoring {model}"):
-        found = actions.score(model, data, **_where(part, view, format, option))
+    with raw_files(n_jobs, cache, no_cache, labels, quiet=as_json) as raw:
+        found = actions.score(model, data, **raw, **_where(part, view, format, option))
     if as_json:
-        return print_json(found)
+        print_json(found)
+        return leave(found)
     from bagwise.report.tables import measure_title
 
     say(f"{found['model']} on {found['data']}, {found['n_bags']} bags")
@@ -416,6 +447,14 @@ def score(
         say(f"left out, never learned by the model: {', '.join(found['not_learned'])}")
     if found["not_in_data"]:
         say(f"counted as absent, not listed in the data: {', '.join(found['not_in_data'])}")
+    _end(found, as_json)
+
+
+def _end(done: dict[str, Any], as_json: bool) -> None:
+    """Name the files that gave nothing; the exit code says if any could not be read."""
+    if not as_json:
+        explain(done, partial(typer.echo, err=True))
+    leave(done)
 
 
 # ---------------------------------------------------------------------- what was typed

@@ -10,7 +10,7 @@ from bagwise.errors import BagwiseError
 
 _WORDS = {"True": True, "False": False, "None": None, "inf": float("inf"), "-inf": float("-inf")}
 _FLAGS = ("use_labels",)
-_OWN = ("part", "view", "format")  # options of the command line itself, not of the reader
+_OWN = ("part", "view", "format", "medium")  # options of the command line itself, not of the reader
 
 
 def assignments(given: list[str] | None, what: str) -> dict[str, Any]:

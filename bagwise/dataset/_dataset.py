@@ -52,6 +52,9 @@ class Dataset:
         Published parts, such as ``{"train": ..., "test": ...}``.
     roles : Roles, optional
         For data from a table, what each column was taken for; ``print(data.roles)`` is one line.
+    recipe : dict, optional
+        How the bags were made from files, for data that `bagwise.media.gather` made: a model that is fitted
+        to them by ``bagwise fit`` makes bags from new files in the same way.
 
     Examples
     --------
@@ -75,6 +78,7 @@ class Dataset:
     groups: np.ndarray | None = None
     splits: Mapping[str, np.ndarray] = field(default_factory=dict)
     roles: Roles | None = None
+    recipe: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.bags, (Bags, MultiViewBags)):
@@ -93,6 +97,8 @@ class Dataset:
             set_once(self, "groups", groups)
         splits = {str(k): bag_numbers(v, len(self.bags)) for k, v in self.splits.items()}
         set_once(self, "splits", splits)
+        if self.recipe is not None and not isinstance(self.recipe, Mapping):
+            raise TypeError(f"recipe must be a mapping, got {type(self.recipe).__name__}")
 
     def _checked_labels(self) -> tuple[Any, tuple[str, ...]]:
         given = self.__dict__["_Y"]

@@ -101,7 +101,7 @@ def _simplified(dataset: Dataset) -> tuple[Dataset, list[str]]:
         if (known == nameless).any():
             gone.append("the label '' of instances")
             known = np.where(known == nameless, UNKNOWN, known)
-    gone += lost_facts(dataset, ("description", "citation", "licence"))
+    gone += lost_facts(dataset, ("description", "citation", "licence", "recipe"))
     if len(dataset.label_names) > MOST_FLAGS:  # written as names, whatever gets lost
         if list(dataset.label_names) != sorted(dataset.label_names):
             gone.append("the order of the labels")

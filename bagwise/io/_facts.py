@@ -33,6 +33,8 @@ def facts_of(dataset: Dataset) -> dict[str, Any]:
     """Everything that the arrays do not say, ready for JSON."""
     facts: dict[str, Any] = {"version": VERSION, "several_views": isinstance(dataset.bags, MultiViewBags)}
     facts |= {key: getattr(dataset, key) for key in _ABOUT if getattr(dataset, key)}
+    if dataset.recipe is not None:
+        facts["recipe"] = dict(dataset.recipe)
     facts["label_names"] = list(dataset.label_names)
     facts["splits"] = list(dataset.splits)
     facts["views"] = {}
@@ -112,5 +114,6 @@ def rebuild(
         if which.size and not (which.min() >= 0 and which.max() < len(bags)):
             raise DataError(f"part {name!r} holds bag numbers outside 0..{len(bags) - 1}")
     about: dict[str, Any] = {key: str(facts.get(key, "")) for key in _ABOUT}
+    about["recipe"] = facts["recipe"] if isinstance(facts.get("recipe"), dict) else None
     names = tuple(map(str, facts["label_names"]))
     return Dataset(bags, Y, names, instance_Y=known, groups=groups, splits=splits, **about)

@@ -16,6 +16,7 @@ _CALLED = {
     "splits": "published parts",
     "instance_info": "facts about instances",
     "licence": "the licence",
+    "recipe": "the recipe, by which models take raw files,",
 }
 
 

@@ -156,7 +156,16 @@ def check_writable(dataset: Dataset) -> None:
 
 def lost(dataset: Dataset) -> list[str]:
     """What ARFF has no place for."""
-    facts = ("instance_Y", "instance_info", "groups", "splits", "description", "citation", "licence")
+    facts = (
+        "instance_Y",
+        "instance_info",
+        "groups",
+        "splits",
+        "description",
+        "citation",
+        "licence",
+        "recipe",
+    )
     return lost_facts(dataset, facts)
 
 

@@ -134,7 +134,8 @@ def check_writable(dataset: Dataset) -> None:
 
 def lost(dataset: Dataset) -> list[str]:
     """What the layout of cells has no place for."""
-    return lost_facts(dataset, ("instance_info", "groups", "splits", "description", "citation", "licence"))
+    facts = ("instance_info", "groups", "splits", "description", "citation", "licence", "recipe")
+    return lost_facts(dataset, facts)
 
 
 def write(dataset: Dataset, path: str | Path) -> None:

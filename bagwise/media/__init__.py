@@ -17,16 +17,18 @@ _LAZY = {
     "Source": "bagwise.media._sources",
     "TextToBags": "bagwise.media.text",
     "find_files": "bagwise.media._sources",
+    "gather": "bagwise.media.gathering",
 }
 
 if TYPE_CHECKING:
     from bagwise.media._sources import Source, find_files
     from bagwise.media.audio import AudioToBags
     from bagwise.media.embeddings import EmbeddingsToBags
+    from bagwise.media.gathering import gather
     from bagwise.media.images import ImagesToBags
     from bagwise.media.text import TextToBags
 
-__all__ = ["AudioToBags", "EmbeddingsToBags", "ImagesToBags", "Source", "TextToBags", "find_files"]
+__all__ = ["AudioToBags", "EmbeddingsToBags", "ImagesToBags", "Source", "TextToBags", "find_files", "gather"]
 
 
 def __getattr__(name: str) -> Any:

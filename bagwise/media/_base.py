@@ -261,6 +261,12 @@ class ToBags(BagTransformer):
 
             raise NotFittedError(f"this {type(self).__name__} learns from data: call fit before transform")
 
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        if isinstance(state.get("cache"), PathLike):
+            state["cache"] = os.fspath(state["cache"])  # model files hold text, no paths
+        return state
+
     def __sklearn_is_fitted__(self) -> bool:
         return not self._learns() or hasattr(self, "n_features_out_")
 

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from bagwise import bags, base, metrics, model_selection, models, preprocessing
+from bagwise.media.recipe import transformers
 from bagwise.metrics.scorers import _Scorer
 from bagwise.models._shared.scaling import Scaling
 from bagwise.models.auto.classifier import PARTS
@@ -31,6 +32,7 @@ def catalogue() -> dict[str, type]:
                 found[f"{module.__name__}.{name}"] = getattr(module, name)
     found |= {"bagwise.Bags": bags.Bags, "bagwise.MultiViewBags": bags.MultiViewBags}
     found |= {"bagwise.base.Traits": base.Traits}
+    found |= {f"bagwise.media.{cls.__name__}": cls for cls in transformers()}
     return found | {f"bagwise.persistence.{name}": cls for name, cls in STATE.items()}
 
 

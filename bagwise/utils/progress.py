@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -44,9 +45,19 @@ def progress(description: str, total: float | None = None, *, enabled: bool = Tr
         yield _nothing
         return
     from rich.console import Console  # a fifth of a second that pipes and libraries need not pay
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+    from rich.text import Text
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    class Left(ProgressColumn):
+        """Time left, once it can be told."""
+
+        max_refresh = 0.5
+
+        def render(self, task: Task) -> Text:
+            seconds = task.time_remaining
+            return Text("" if seconds is None or task.finished else f"{timedelta(seconds=int(seconds))} left")
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), Left())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(description, total=total)
 

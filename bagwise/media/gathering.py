@@ -1,0 +1,244 @@
+"""A data set from folders of files and a table of labels, with the recipe by which it was made."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from bagwise.bags import Bags
+from bagwise.dataset import Dataset
+from bagwise.errors import DataError, DataWarning
+from bagwise.media._base import ToBags
+from bagwise.media._part import Unreadable
+from bagwise.media._sources import find_files
+from bagwise.media.cache import default_cache
+from bagwise.media.recipe import make_transformer, medium_named, places_of, recipe_of
+from bagwise.media.recognise import Paths, recognise
+
+FOLDERS = "folders"  # in place of a table of labels: the names of the folders that files lie in
+_NAMED = 5  # files that a warning names
+_TABLES = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".xml", ".xlsx", ".geojson")
+Cache = str | PathLike[str] | bool | None
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What was gathered, and what was not.
+
+    Attributes
+    ----------
+    dataset : Dataset
+        Bags in the order of the files' names, with places, labels and recipe.
+    said : list of str
+        What was found, in a line or two.
+    unreadable : list of Unreadable
+        Files that could not be read, with the reason.
+    without_labels : list of str
+        Files that the labels do not speak of; they are not in the data set.
+    without_files : list of str
+        Files that the labels speak of, but that are not there.
+    empty : list of str
+        Bags without instances (a recording in which nothing calls); they are in the data set.
+    paths : dict of str to str
+        Where files lie, by the ``file`` of their instances.
+    """
+
+    dataset: Dataset
+    said: list[str]
+    unreadable: list[Unreadable] = field(default_factory=list)
+    without_labels: list[str] = field(default_factory=list)
+    without_files: list[str] = field(default_factory=list)
+    empty: list[str] = field(default_factory=list)
+    paths: dict[str, str] = field(default_factory=dict)
+
+
+def gather(
+    folders: Paths,
+    labels: str | PathLike[str] | None = None,
+    *,
+    medium: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    n_jobs: int | None = None,
+    strict: bool = False,
+    cache: Cache = True,
+) -> Dataset:
+    """Make a data set from folders of recordings, pictures, documents or embeddings.
+
+    What could not be read, files without labels and labels without files are named in warnings; `collect`
+    returns them as lists.
+
+    Parameters
+    ----------
+    folders : path or sequence of paths
+        Folders, searched to their depths, or files.
+    labels : path, optional
+        Labels of the files, of places in them, or both: a table, Raven selections, Audacity tracks, Label
+        Studio, COCO, ...; see `bagwise.media.labels`. The word "folders" takes the names of the folders that
+        files lie in. Files that it does not speak of are left out. Without it the data set has no labels.
+    medium : {"audio", "image", "text", "embeddings"}, optional
+        By default what nearly all files are.
+    params : mapping, optional
+        Parameters of `AudioToBags`, `ImagesToBags`, `TextToBags` or `EmbeddingsToBags`.
+    n_jobs : int, optional
+        Files read at once.
+    strict : bool, default=False
+        Whether to stop at the first file that cannot be read, and at files without labels or labels without
+        files.
+    cache : path or bool, default=True
+        Folder for parts already made, so that a stopped run goes on and a new file costs only itself; True
+        is the user's cache folder (see `bagwise.media.cache.default_cache`), False keeps nothing.
+
+    Returns
+    -------
+    Dataset
+        Its bags are named by their files, ``bags.instance_info`` says where each instance lies, ``recipe``
+        how they were made.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bagwise.datasets.media import make_documents
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = make_documents(f"{folder}/articles", 4, labels=f"{folder}/topics.csv")
+    >>> data = gather(f"{folder}/articles", f"{folder}/topics.csv", cache=False)
+    >>> data.bags.bag_ids.tolist()[:2], data.recipe["medium"]
+    (['document_000.txt', 'document_001.txt'], 'text')
+    """
+    found = collect(folders, labels, medium=medium, params=params, n_jobs=n_jobs, strict=strict, cache=cache)
+    reasons = [f"{path} ({reason})" for path, reason in found.unreadable]
+    _warn("could not be read and are left out", reasons)
+    _warn("have no labels and are left out", found.without_labels)
+    _warn("have labels, but are not there", found.without_files)
+    _warn("gave no instances: bags without any", found.empty)
+    return found.dataset
+
+
+def collect(
+    folders: Paths,
+    labels: str | PathLike[str] | None = None,
+    *,
+    medium: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    n_jobs: int | None = None,
+    strict: bool = False,
+    cache: Cache = True,
+    transformer: ToBags | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    step: Callable[..., None] | None = None,
+) -> Gathered:
+    """Do the work of `gather`, and return what could not be gathered beside what could.
+
+    Parameters
+    ----------
+    folders, labels, medium, params, n_jobs, strict, cache
+        As in `gather`.
+    transformer : ToBags, optional
+        A fitted transformer in place of ``medium`` and ``params``, as a model keeps it.
+    say : callable, optional
+        Called with each line that says what was found, before the work begins.
+    step : callable, optional
+        Called as ``step(1, file, total)`` after each file.
+    """
+    if transformer is not None:
+        medium = transformer.medium
+    found = recognise(folders, medium, leave_out=_tables(labels, medium))
+    said = [found.said]
+    say(found.said)
+    if transformer is None:
+        more = {"n_jobs": n_jobs, "cache": _cache_place(cache)}
+        maker = make_transformer(found.medium, params, **more)
+        recipe_of(maker)  # what cannot be kept is refused before the work
+    else:
+        maker = transformer.set_params(n_jobs=n_jobs, cache=_cache_place(cache))
+    total = len(found.files)
+    advance = None if step is None else (lambda steps, name: step(steps, name, total))
+    named, unreadable = maker.read(found.files, step=advance, strict=strict)
+    if not named:
+        first = unreadable[0]
+        raise DataError(
+            f"none of the {total} {found.medium} files could be read; the first: {first.path}: {first.reason}"
+        )
+    if transformer is None:
+        maker.fit_parts([part for _, part in named])
+        if maker._learns():
+            warnings.warn(
+                f"{found.medium}: what these parameters learn is learned from all files together; to judge a "
+                "model by cross-validation, use make_pipeline(transformer, model) on the files instead",
+                DataWarning,
+                stacklevel=2,
+            )
+    bags = maker.bags_of(named)
+    recipe = recipe_of(maker) if transformer is None else None
+    gone: tuple[list[str], list[str]] = ([], [])
+    if labels is None:
+        dataset = Dataset(bags, recipe=recipe)
+    else:
+        failed = [file.path for file in unreadable]
+        dataset, line, *gone = _labelled(bags, labels, found.medium, failed, strict, recipe)  # type: ignore
+        said.append(line)
+        say(line)
+    empty = [str(i) for i in dataset.bags.bag_ids[dataset.bags.sizes == 0]]
+    paths = {file.name: file.path for file in found.files}
+    return Gathered(dataset, said, unreadable, gone[0], gone[1], empty, paths)
+
+
+def _labelled(
+    bags: Bags, labels: Any, medium: str, failed: list[str], strict: bool, recipe: Any
+) -> tuple[Dataset, str, list[str], list[str]]:
+    """The bags that the labels speak of, with them; files without labels and labels without files."""
+    from bagwise.media.labels import instance_labels, read_labels
+
+    names = [str(name) for name in bags.bag_ids]
+    found = read_labels(labels, [*names, *failed], places_of(medium))
+    without = [name for name in found.files_without if name not in set(failed)]
+    strange = list(found.unknown_files)
+    if strict and (without or strange):
+        problem = f"no labels for {_some(without)}" if without else f"no file for {_some(strange)}"
+        raise DataError(problem, path=labels)
+    known = np.array([name in found.bag_labels for name in names])
+    if not known.any():
+        raise DataError(
+            f"its labels are of other files: {_some(strange) or 'none'}; the files are {_some(names)}",
+            path=labels,
+        )
+    bags = bags if known.all() else bags[known]
+    sets: Any = [found.bag_labels[str(name)] for name in bags.bag_ids]
+    label_names = tuple(found.label_names)
+    places = instance_labels(found.spans, bags, label_names) if found.spans else None
+    if not label_names:
+        raise DataError("no label in it", path=labels)
+    dataset = Dataset(bags, sets, label_names, instance_Y=places, recipe=recipe)
+    return dataset, found.said, without, strange
+
+
+def _tables(labels: str | PathLike[str] | None, medium: str | None) -> list[str | PathLike[str]]:
+    """Files that hold labels and are no media themselves, wherever they lie."""
+    if labels is None or str(labels) == FOLDERS:
+        return []
+    if not os.path.isdir(labels):
+        return [labels]
+    if medium is not None and medium_named(medium) == "text":
+        return []  # texts and tables of labels look alike
+    return [file.path for file in find_files(labels, _TABLES)]
+
+
+def _cache_place(cache: Cache) -> str | None:
+    if cache is None or cache is False:
+        return None
+    return str(default_cache() if cache is True else cache)
+
+
+def _warn(what: str, names: Sequence[str]) -> None:
+    if names:
+        warnings.warn(f"{len(names)} files {what}: {_some(names)}", DataWarning, stacklevel=3)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

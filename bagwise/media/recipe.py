@@ -1,0 +1,242 @@
+"""How bags were made from files, as plain values that a data file or a model can keep.
+
+A recipe says the medium, every parameter (also those left at their defaults, which later versions may
+change), the version of bagwise, the revision of the description and, where something was learned, what.
+A file that holds one is not trusted: names, parameters and shapes are checked before anything is made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import import_module
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from bagwise.base.parameters import check_parameters
+from bagwise.errors import BagwiseError, DataError
+from bagwise.media._base import ToBags
+from bagwise.utils.version import __version__
+
+# Medium: where its transformer is, other words for it, and what the places in it are called.
+MEDIA: dict[str, tuple[str, str, tuple[str, ...], str]] = {
+    "audio": ("bagwise.media.audio", "AudioToBags", ("sound", "recordings", "recording"), "audio"),
+    "image": ("bagwise.media.images", "ImagesToBags", ("images", "pictures", "photos", "picture"), "image"),
+    "text": ("bagwise.media.text", "TextToBags", ("texts", "documents", "articles"), "text"),
+    "embeddings": (
+        "bagwise.media.embeddings",
+        "EmbeddingsToBags",
+        ("embedding", "slides", "slide", "features"),
+        "slide",
+    ),
+}
+_ELSEWHERE = ("n_jobs", "cache")  # where and how fast, not what
+
+
+def medium_named(word: str) -> str:
+    """The medium that a word stands for.
+
+    Examples
+    --------
+    >>> medium_named("Pictures"), medium_named("slides")
+    ('image', 'embeddings')
+    """
+    wanted = word.lower()
+    for medium, (_, _, others, _) in MEDIA.items():
+        if wanted == medium or wanted in others:
+            return medium
+    raise BagwiseError(f"no medium is called {word!r}; known are {', '.join(MEDIA)}")
+
+
+def transformer_class(medium: str) -> type[ToBags]:
+    """The transformer of a medium."""
+    module, name, _, _ = MEDIA[medium_named(medium)]
+    return getattr(import_module(module), name)
+
+
+def transformers() -> list[type[ToBags]]:
+    """The transformers of all media."""
+    found = []
+    for medium in MEDIA:
+        try:
+            found.append(transformer_class(medium))
+        except (ImportError, AttributeError):  # not here yet
+            continue
+    return found
+
+
+def places_of(medium: str) -> str:
+    """What `bagwise.media.places` calls the medium."""
+    return MEDIA[medium_named(medium)][3]
+
+
+def make_transformer(medium: str, params: Mapping[str, Any] | None = None, **more: Any) -> ToBags:
+    """A transformer by medium; a wrong parameter is an error that lists the right ones.
+
+    Parameters
+    ----------
+    medium : str
+        Such as "audio".
+    params : mapping, optional
+        Parameters of the transformer.
+    **more
+        ``n_jobs`` and ``cache``.
+    """
+    cls = transformer_class(medium)
+    known = [name for name in cls._get_param_names() if name not in _ELSEWHERE]
+    for name in params or {}:
+        if name not in known:
+            raise BagwiseError(f"{cls.__name__} has no parameter {name!r}; it has {', '.join(known)}")
+    made = cls(**{**(params or {}), **more})
+    try:
+        made._check()
+    except BagwiseError:
+        raise
+    except ValueError as error:
+        raise BagwiseError(str(error)) from None
+    return made
+
+
+def recipe_of(transformer: ToBags) -> dict[str, Any]:
+    """The recipe of a transformer (fitted, if it learns).
+
+    Raises
+    ------
+    DataError
+        If a parameter is a function or another thing that no file can keep.
+    """
+    params = {k: v for k, v in transformer.get_params(deep=False).items() if k not in _ELSEWHERE}
+    try:
+        params = json.loads(json.dumps(params, default=_plain))
+    except (TypeError, ValueError):
+        odd = next(name for name, value in params.items() if not _is_plain(value))
+        raise DataError(
+            f"{odd}={params[odd]!r} cannot be kept in a file, so no file could say how these bags were made; "
+            "use make_pipeline(transformer, model) in Python instead"
+        ) from None
+    recipe = {
+        "medium": transformer.medium,
+        "params": params,
+        "version": __version__,
+        "revision": transformer.version,
+    }
+    if hasattr(transformer, "n_features_out_"):
+        recipe["n_features"] = int(transformer.n_features_out_)
+    if transformer._learns():
+        recipe["state"] = {name: _stored(value) for name, value in _learned(transformer).items()}
+    return recipe
+
+
+def transformer_of(recipe: Mapping[str, Any], **more: Any) -> ToBags:
+    """The transformer that a recipe describes, ready to transform.
+
+    Raises
+    ------
+    DataError
+        If the recipe is not one, or was written for another revision of the description.
+    """
+    try:
+        medium, params, revision = recipe["medium"], dict(recipe["params"]), recipe["revision"]
+        cls = transformer_class(medium)
+    except (KeyError, TypeError, ValueError, AttributeError, BagwiseError) as error:
+        raise DataError(f"the recipe of these bags is not one that bagwise writes ({error})") from None
+    if revision != cls.version:
+        raise DataError(
+            f"these bags were made by revision {revision} of {cls.__name__} (bagwise "
+            f"{recipe.get('version')}), here is revision {cls.version}; gather them anew"
+        )
+    made = make_transformer(medium, params, **more)
+    if isinstance(recipe.get("n_features"), int):
+        made.n_features_out_ = recipe["n_features"]
+    if made._learns():
+        state = recipe.get("state")
+        if not isinstance(state, dict):
+            raise DataError("the recipe of these bags lacks what was learned from their files")
+        try:
+            for name, value in state.items():
+                if not name.endswith("_") or name.startswith("_"):
+                    raise DataError(f"the recipe of these bags would set {name!r}")
+                setattr(made, name, _restored(value))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"the recipe of these bags is damaged ({error})") from None
+    check_parameters(made, made._parameters)
+    return made
+
+
+def describe(recipe: Mapping[str, Any]) -> str:
+    """A recipe in one line: the medium and the parameters that are not at their defaults.
+
+    Examples
+    --------
+    >>> describe({"medium": "unheard", "params": {"window": 3.0}})
+    'unheard: window=3.0'
+    """
+    params = dict(recipe.get("params") or {})
+    try:
+        cls = transformer_class(recipe["medium"])
+        defaults = json.loads(json.dumps(cls().get_params(deep=False), default=_plain))
+        changed = {k: v for k, v in params.items() if defaults.get(k) != v}
+        words = ", ".join(f"{k}={v}" for k, v in changed.items()) or "with default parameters"
+        return f"{recipe['medium']} by {cls.__name__}, {words}"
+    except (KeyError, TypeError, BagwiseError):
+        words = ", ".join(f"{k}={v}" for k, v in params.items())
+        return f"{recipe.get('medium')}: {words}"
+
+
+# ---------------------------------------------------------------------- plain values
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (np.ndarray, tuple, set)):
+        return list(value)
+    if isinstance(value, PathLike):
+        return str(value)
+    raise TypeError(f"{value!r} is no plain value")
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        json.dumps(value, default=_plain)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _learned(transformer: ToBags) -> dict[str, Any]:
+    names = [name for name in vars(transformer) if name.endswith("_") and not name.startswith("_")]
+    return {name: getattr(transformer, name) for name in names if name != "n_features_out_"}
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return {"array": value.ravel().tolist(), "dtype": value.dtype.name, "shape": list(value.shape)}
+    if isinstance(value, Mapping):
+        return {"mapping": [[str(k), _stored(v)] for k, v in value.items()]}
+    if isinstance(value, np.ndarray):
+        return {"words": [str(v) for v in value.tolist()]}
+    if isinstance(value, (list, tuple)):
+        return {"list": [_stored(v) for v in value]}
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise DataError(f"what was learned cannot be kept in a file ({type(value).__name__})")
+
+
+def _restored(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        dtype = np.dtype(str(value["dtype"]))
+        if dtype.kind not in "biuf":
+            raise ValueError(f"an array of {dtype}")
+        return np.array(value["array"], dtype=dtype).reshape([int(n) for n in value["shape"]])
+    if "mapping" in value:
+        return {str(k): _restored(v) for k, v in value["mapping"]}
+    if "words" in value:
+        return np.array([str(v) for v in value["words"]], dtype=object)
+    return [_restored(v) for v in value["list"]]
