@@ -1,0 +1,11 @@
+"""Labels in and answers out, one file per tool: Raven, Audacity, Label Studio, COCO, QuPath, tables.
+
+`read_labels` reads what people wrote down about files, `instance_labels` brings the places in it to the
+parts of bags, `write_answers` writes what a model found the way a tool expects it.
+"""
+
+from bagwise.media.labels.overlap import instance_labels
+from bagwise.media.labels.read import read_labels
+from bagwise.media.labels.span import Labels, Span
+
+__all__ = ["Labels", "Span", "instance_labels", "read_labels"]

@@ -1,0 +1,234 @@
+"""Plain tables: a column with files; labels in one cell, in several columns, or one row each.
+
+What is taken for what is decided by the names of the columns (lists below); a table without a header is known
+by a first cell that names a file. Nothing is guessed in silence: the kind of the notes says every choice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from bagwise.errors import DataError
+from bagwise.media.labels._parts import check_order, is_label, plain_name, split_labels
+from bagwise.media.labels.matching import match_files
+from bagwise.media.labels.span import Notes, Span
+from bagwise.media.labels.table import Row, Table
+from bagwise.utils.columns import listed
+
+_FILES = (
+    "file", "filename", "file_name", "file name", "fname", "filepath", "file_path", "path", "relative_path",
+    "recording", "audio", "sound", "clip", "image", "image_name", "picture", "photo", "img", "document",
+    "doc", "article", "text_file",
+    "slide", "slide_id", "wsi", "bag", "bag_id", "audio_id", "image_id", "name", "id", "key",
+)  # fmt: skip
+_LABELS = (
+    "labels", "label", "tags", "tag", "classes", "class", "species", "topics", "topic", "categories",
+    "category", "diagnosis", "diagnoses", "annotation",
+    "annotations", "keywords", "target", "targets", "genres", "genre",
+    "common name", "common_name", "y",
+)  # fmt: skip
+_STARTS = ("start", "start_s", "start (s)", "begin", "start_time", "onset", "begin time (s)")
+_ENDS = ("end", "end_s", "end (s)", "stop", "end_time", "offset", "end time (s)")
+_LOW = ("low", "low freq (hz)", "freq_min", "low_freq", "min_freq", "f_min")
+_HIGH = ("high", "high freq (hz)", "freq_max", "high_freq", "max_freq", "f_max")
+_SCORES = ("score", "probability", "confidence")
+_FLAGS = {"1": True, "1.0": True, "true": True, "yes": True, "x": True, "0": False, "0.0": False,
+          "false": False, "no": False, "": False}  # fmt: skip
+_NUMBERED = re.compile(r"(label|tag|class|species|topic|category|diagnosis)s?[ _.-]?\d+")
+
+
+def plain_table(
+    table: Table,
+    files: Sequence[str],
+    *,
+    file_column: str | None = None,
+    label_columns: Sequence[str] | None = None,
+    separator: str | None = None,
+) -> Notes:
+    """What a plain table says; see `read_labels` for the arguments."""
+    table, headless = _with_header(table, files)
+    file = _asked(table, file_column) if file_column else _file_column(table, files)
+    place = _place_columns(table)
+    taken = {file, *place.values(), *(name for name in _SCORES if table.has(name))}
+    if label_columns:
+        columns, kind = [_asked(table, name) for name in label_columns], "several"
+        if len(columns) > 1 and all(_is_flag(table, name) for name in columns):
+            kind = "flags"
+    else:
+        columns, kind = _label_columns(table, taken)
+    notes = Notes("")
+    shown = listed([repr(table.title(name)) for name in columns])
+    if kind == "flags":
+        choice = f"labels are the {len(columns)} columns of 0 and 1"
+    else:
+        separator = separator or _separator(table, columns)
+        between = f" separated by {separator!r}" if separator else ""
+        choice = f"labels in {shown}{between}"
+    for row in table.rows:
+        name = table.cell(row, file)
+        if not name:
+            raise table.wrong(row, f"no file in column {table.title(file)!r}")
+        notes.look(name)
+        where = _place(table, row, place)
+        for label in _labels(table, row, columns, kind, separator):
+            notes.spans.append(Span(name, label, **where))
+    left = [
+        table.header[k]
+        for name, k in table.place.items()
+        if name and name not in columns and name not in taken
+    ]
+    first = "the first column" if headless else repr(table.title(file))
+    notes.kind = f"table, file in {first}, {choice}"
+    if place:
+        notes.kind += f", places in {listed([table.title(name) for name in place.values()])}"
+    if left:
+        notes.kind += f"; left out: {listed(left)}"
+    return notes
+
+
+def _with_header(table: Table, files: Sequence[str]) -> tuple[Table, bool]:
+    """The table; if its first row already names a file and its labels, with a header of our own."""
+    first = table.header[0] if table.header else ""
+    if len(table.header) < 2 or first.lower() in _FILES:
+        return table, False
+    try:
+        known = bool(match_files([first], files)[0]) or any(
+            _same_suffix(first, file) for file in files[:1000]
+        )
+    except DataError:  # it could mean several files
+        known = True
+    if not known:
+        return table, False
+    header = ["file", "labels"] if len(table.header) == 2 else ["file"]
+    header += [f"label_{k}" for k in range(1, len(table.header))][: len(table.header) - len(header)]
+    return Table(table.path, header, [Row(table.header, 1), *table.rows]), True
+
+
+def _same_suffix(cell: str, file: str) -> bool:
+    """Whether a cell looks like a file of the same kind, such as another ``.wav``."""
+    suffix = re.search(r"\.\w{2,5}$", file)
+    return suffix is not None and plain_name(cell).lower().endswith(suffix[0].lower())
+
+
+def _asked(table: Table, name: str) -> str:
+    if name.lower() not in table.place:
+        raise DataError(f"no column {name!r}; the columns are {listed(table.header)}", path=table.path)
+    return name.lower()
+
+
+def _file_column(table: Table, files: Sequence[str]) -> str:
+    name = table.first(*_FILES)
+    if name is not None:
+        return name
+    # By content: the only column whose first cells name files at hand.
+    hits = []
+    for column in table.place:
+        cells = [cell for row in table.rows[:50] if (cell := table.cell(row, column))]
+        try:
+            if cells and match_files(cells, files)[0]:
+                hits.append(column)
+        except DataError:
+            hits.append(column)
+    if len(hits) == 1:
+        return hits[0]
+    raise DataError(
+        f"no column names the files; the columns are {listed(table.header)}. Call one 'file', or name it",
+        path=table.path,
+        line=1,
+    )
+
+
+def _is_flag(table: Table, name: str) -> bool:
+    cells = {table.cell(row, name).lower() for row in table.rows}
+    crosses = "x" not in cells or cells == {"x", ""}
+    return cells <= set(_FLAGS) and cells != {""} and crosses
+
+
+def _label_columns(table: Table, taken: set[str]) -> tuple[list[str], str]:
+    """Columns that hold labels, and how: "one" cell, "several" columns of names, "flags" of 0 and 1."""
+    free = [name for name in table.place if name and name not in taken]
+    numbered = [name for name in free if _NUMBERED.fullmatch(name)]
+    named = [name for name in _LABELS if name in free]
+    if numbered and not any(_is_flag(table, name) for name in numbered):
+        return [*(name for name in named if f"{name}_" in numbered[0]), *numbered], "several"
+    words = [name for name in named if not _is_flag(table, name)]
+    if words:
+        return words[:1], "one"
+    flags = [name for name in free if _is_flag(table, name)]
+    if len(flags) > 1:
+        return flags, "flags"
+    if named or (len(free) == 1 and not flags):  # "label" with 0 and 1 names two classes
+        return named[:1] or free, "one"
+    if flags:
+        return flags, "flags"
+    raise DataError(
+        f"no column of labels among {listed(table.header)}; call it 'labels', or name it",
+        path=table.path,
+        line=1,
+    )
+
+
+def _separator(table: Table, columns: list[str]) -> str | None:
+    """What stands between labels in one cell: ``;``, else ``|``, else a comma; None where nothing does."""
+    cells = [
+        cell for row in table.rows for name in columns if (cell := table.cell(row, name)) and cell[0] != "["
+    ]
+    return next((mark for mark in (";", "|", ",") if any(mark in cell for cell in cells)), None)
+
+
+def _labels(table: Table, row: Row, columns: list[str], kind: str, separator: str | None) -> list[str]:
+    if kind == "flags":
+        return [table.title(name) for name in columns if _flag(table, row, name)]
+    found = [label for name in columns for label in split_labels(table.cell(row, name), separator)]
+    return [label for label in dict.fromkeys(found) if is_label(label)]
+
+
+def _flag(table: Table, row: Row, name: str) -> bool:
+    cell = table.cell(row, name).lower()
+    if cell not in _FLAGS:
+        raise table.wrong(row, f"column {table.title(name)!r} holds {cell!r}, expected 0 or 1")
+    return _FLAGS[cell]
+
+
+# ---------------------------------------------------------------------- places
+
+
+def _place_columns(table: Table) -> dict[str, str]:
+    """Field of a place -> column."""
+    if table.has("start_char", "end_char"):
+        return {"start_char": "start_char", "end_char": "end_char"}
+    if table.has("x", "y", "width", "height"):
+        return {name: name for name in ("x", "y", "width", "height")}
+    if table.has("xmin", "ymin", "xmax", "ymax"):
+        return {name: name for name in ("xmin", "ymin", "xmax", "ymax")}
+    start, end = table.first(*_STARTS), table.first(*_ENDS)
+    if start is None or end is None:
+        return {}
+    low, high = table.first(*_LOW), table.first(*_HIGH)
+    found = {"start": start, "end": end, "low": low, "high": high}
+    return {name: column for name, column in found.items() if column is not None}
+
+
+def _place(table: Table, row: Row, columns: dict[str, str]) -> dict[str, Any]:
+    """Fields of a span; none where the cells are empty: a label of the whole file."""
+    values = {name: table.seconds(row, column) for name, column in columns.items()}
+    score = table.first(*_SCORES)
+    found = {"score": table.number(row, score)} if score and columns else {}
+    must = {name: value for name, value in values.items() if name not in ("low", "high")}
+    if not columns or all(value is None for value in must.values()):
+        return found
+    if any(value is None for value in must.values()):
+        raise table.wrong(row, f"a place needs {listed([table.title(columns[name]) for name in must])}")
+    if "xmin" in values:
+        x0, y0, x1, y1 = (float(values[name] or 0) for name in ("xmin", "ymin", "xmax", "ymax"))
+        values = {"x": x0, "y": y0, "width": x1 - x0, "height": y1 - y0}
+    if "start" in values:
+        check_order(values["start"] or 0, values["end"] or 0, "a span", table.path, row.line)
+    elif "start_char" in values:
+        check_order(values["start_char"] or 0, values["end_char"] or 0, "a span", table.path, row.line)
+        values = {name: int(value or 0) for name, value in values.items()}
+    elif (values["width"] or 0) < 0 or (values["height"] or 0) < 0:
+        raise table.wrong(row, "a box with a negative side")
+    return {**found, **values}

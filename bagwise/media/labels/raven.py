@@ -1,0 +1,158 @@
+"""Raven selection tables, ``<sound>.Table.1.selections.txt``: read, and written one per recording.
+
+Read: tables of one sound (named as the table is) and of several (``Begin File`` or ``Begin Path`` with ``File
+Offset (s)``); each selection once, though Raven saves it for the waveform and for the spectrogram; short
+rows; a header alone, which says that somebody looked and found nothing. BirdNET's tables are known by their
+columns and count as labels of whole files, its ``nocall`` as none.
+
+Written: the seven standard columns, the file and its offset (so that the table opens both as selection
+table and as sound selection table), the label and its score.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from bagwise.errors import DataError
+from bagwise.media.labels._parts import beside, check_order, is_label
+from bagwise.media.labels.span import Notes, Span
+from bagwise.media.labels.table import Row, Table
+
+NAMES = [
+    r"\.table\.\d+\.selections\.txt$",
+    r"\.birdnet\.selection\.table\.txt$",
+    r"\.selections?(\.table)?\.txt$",
+]
+COLUMNS = (
+    "Selection", "View", "Channel", "Begin Time (s)", "End Time (s)", "Low Freq (Hz)", "High Freq (Hz)",
+    "Begin File", "File Offset (s)", "Annotation", "Confidence",
+)  # fmt: skip
+_ANNOTATIONS = (
+    "annotation", "annotations", "label", "labels", "species", "class", "common name",
+    "scientific name", "species code", "call", "call type", "id", "type", "notes",
+)  # fmt: skip
+_STANDARD = {
+    "selection",
+    "view",
+    "channel",
+    "begin file",
+    "end file",
+    "begin path",
+    "end path",
+    "confidence",
+    "score",
+}
+_MEASURED = re.compile(
+    r".*\((s|hz|khz|ms|db.*|u|bits|kpa|%)\)|.*(time|date|freq|samples?|frame|power|energy).*"
+)
+
+
+def is_raven(table: Table) -> bool:
+    """Whether these are the columns of a selection table."""
+    return table.has("begin time (s)", "end time (s)")
+
+
+def read_selections(table: Table, root: Path | None = None, label_column: str | None = None) -> Notes:
+    """What a selection table says."""
+    weak = table.has("common name", "confidence") and table.first("species code", "begin path") is not None
+    weak = weak and not table.has("annotation")
+    notes = Notes("BirdNET selection tables, as labels of whole files" if weak else "Raven selection tables")
+    own = beside(table.path, root, NAMES)
+    column = _label_column(table, label_column)
+    by_file = table.first("begin file", "begin path")
+    if by_file is None:
+        notes.look(own)
+    for row in _spectrogram_rows(table):
+        file = (table.cell(row, by_file) if by_file else "") or own
+        label = table.cell(row, column) if column else ""
+        if not is_label(label):
+            notes.look(file)
+            continue
+        span = _span(table, row, file, label, by_file is not None)
+        notes.spans.append(span.whole() if weak else span)
+    if by_file and not table.rows:
+        notes.look(own)
+    return notes
+
+
+def _label_column(table: Table, asked: str | None) -> str | None:
+    if asked is not None:
+        if not table.has(asked.lower()):
+            raise DataError(f"no column {asked!r} in the selection table", path=table.path, line=1)
+        return asked.lower()
+    known = table.first(*_ANNOTATIONS)
+    if known is not None:
+        return known
+    others = [
+        name for name in table.place if name and name not in _STANDARD and not _MEASURED.fullmatch(name)
+    ]
+    if len(others) == 1 or not table.rows:
+        return others[0] if others else None
+    found = ", ".join(table.title(name) for name in others) or "none"
+    raise DataError(
+        f"no column of labels (Annotation, Species); candidates: {found}", path=table.path, line=1
+    )
+
+
+def _spectrogram_rows(table: Table) -> list[Row]:
+    """Rows without the second copy of a selection that Raven saves for the waveform."""
+    seen = {
+        table.cell(row, "selection")
+        for row in table.rows
+        if table.cell(row, "view").lower().startswith("spectrogram")
+    }
+    return [
+        row
+        for row in table.rows
+        if not (
+            table.cell(row, "view").lower().startswith("waveform") and table.cell(row, "selection") in seen
+        )
+    ]
+
+
+def _span(table: Table, row: Row, file: str, label: str, several: bool) -> Span:
+    begin, end = table.seconds(row, "begin time (s)"), table.seconds(row, "end time (s)")
+    if begin is None or end is None:
+        raise table.wrong(row, "a selection without begin or end")
+    check_order(begin, end, "a selection", table.path, row.line)
+    offset = table.number(row, "file offset (s)") if table.has("file offset (s)") else None
+    if several and offset is not None:  # times count from the start of the whole sequence of files
+        begin, end = offset, offset + (end - begin)
+    low = table.number(row, "low freq (hz)") if table.has("low freq (hz)") else None
+    high = table.number(row, "high freq (hz)") if table.has("high freq (hz)") else None
+    name = table.first("confidence", "score")
+    score = table.number(row, name) if name else None
+    return Span(file, label, start=begin, end=end, low=low, high=high, score=score)
+
+
+def selections(spans: Sequence[Span], file: str) -> str:
+    """The text of a selection table for one recording.
+
+    Examples
+    --------
+    >>> found = [Span("a.wav", "wren", start=12.5, end=15.5, low=0, high=12000, score=0.91)]
+    >>> selections(found, "a.wav").splitlines()[1].split(chr(9))[3:]
+    ['12.500000', '15.500000', '0.0', '12000.0', 'a.wav', '12.500000', 'wren', '0.9100']
+    """
+    lines = ["\t".join(COLUMNS)]
+    for k, span in enumerate(spans, 1):
+        begin, end = f"{span.start:.6f}", f"{span.end:.6f}"
+        band = [f"{value or 0.0:.1f}" for value in (span.low, span.high)]
+        score = "" if span.score is None else f"{span.score:.4f}"
+        name = file.rpartition("/")[2]
+        cells = [str(k), "Spectrogram 1", "1", begin, end, *band, name, begin, one_line(span.label), score]
+        lines.append("\t".join(cells))
+    return "\n".join(lines) + "\n"
+
+
+def one_line(label: str | None) -> str:
+    r"""A label without tabs and line ends, which tables of tabs cannot escape.
+
+    Examples
+    --------
+    >>> one_line("wren\tsong")
+    'wren song'
+    """
+    return " ".join(re.split(r"[\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+", str(label)))
