@@ -19,6 +19,7 @@ _PLACES = {
     "list_all": "listing",
     "list_experiments": "reproducing",
     "open_data": "matching",
+    "open_session": "looking",
     "predict": "verbs",
     "reproduce": "reproducing",
     "score": "verbs",
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from bagwise.actions.gathering import gather
     from bagwise.actions.learning import train
     from bagwise.actions.listing import list_all
+    from bagwise.actions.looking import open_session
     from bagwise.actions.matching import open_data
     from bagwise.actions.reproducing import list_experiments, reproduce
     from bagwise.actions.verbs import annotate, convert, fit, info, predict, score
@@ -46,6 +48,7 @@ __all__ = [
     "list_all",
     "list_experiments",
     "open_data",
+    "open_session",
     "predict",
     "reproduce",
     "score",

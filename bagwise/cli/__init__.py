@@ -1,6 +1,6 @@
 """The command ``bagwise``."""
 
-from bagwise.cli import comparing, gathering  # noqa: F401  (their commands join the others)
+from bagwise.cli import comparing, gathering, looking  # noqa: F401  (their commands join the others)
 from bagwise.cli.commands import app, main
 
 __all__ = ["app", "main"]

@@ -1,0 +1,366 @@
+"""Corrections by people: an append-only file of one JSON object per line, safe against kills and company.
+
+A line is written by one call, under a lock, and reaches the disk before anybody is told that it was kept. A
+line that was cut off by a full disk or a power failure is skipped and counted. Nothing is ever rewritten:
+undo is a line too. Several programs may append to one file; each reads what the others wrote.
+
+    {"id": ..., "time": ..., "author": ..., "data": ..., "model": ..., "bag": ..., "part": 3 or null,
+     "before": {"label": ..., "probability": ..., "answer": ...}, "after": {"label": ..., "answer": "yes"}}
+
+An answer is "yes", "no" or "unsure" to one label of a part or of a bag, "none" for a part that carries none
+of the labels, "accepted" for a bag that is right as it is shown (with its labels), "cleared" to take back.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import threading
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bagwise.errors import DataError, StorageError
+from bagwise.utils.files import check_file, disk_full, lock
+
+ANSWERS = ("yes", "no", "unsure", "none", "accepted", "cleared")
+_LONGEST = 64 * 1024  # bytes of a line; a longer one is no correction
+
+
+@dataclass
+class PartAnswer:
+    """What people said of one part: the label it carries, labels it does not, or that nobody can tell."""
+
+    label: str | None = None
+    not_labels: set[str] = field(default_factory=set)
+    unsure: bool = False
+    none: bool = False
+
+    def take(self, after: Mapping[str, Any]) -> None:
+        """Add one answer; a later one overrules an earlier one."""
+        answer, label = after["answer"], after.get("label")
+        if answer == "cleared":
+            self.__init__()  # type: ignore[misc]
+        elif answer == "yes":
+            self.label, self.unsure, self.none = label, False, False
+            self.not_labels.discard(str(label))
+        elif answer == "no":
+            self.not_labels.add(str(label))
+            self.label = None if self.label == label else self.label
+            self.unsure = False
+        elif answer == "unsure":
+            self.label, self.unsure, self.none = None, True, False
+        elif answer == "none":
+            self.label, self.unsure, self.none = None, False, True
+
+    @property
+    def given(self) -> bool:
+        """Whether anything is said at all."""
+        return bool(self.label or self.not_labels or self.unsure or self.none)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer in plain words, for a page."""
+        return {
+            "label": self.label,
+            "not": sorted(self.not_labels),
+            "unsure": self.unsure,
+            "none": self.none,
+        }
+
+
+def default_author() -> str:
+    """Name of whoever is logged in, "unknown" where the system does not tell."""
+    try:
+        return getpass.getuser()
+    except Exception:  # no name in the environment and none in the system's list
+        return "unknown"
+
+
+class Corrections:
+    """The corrections of one data set, read from and appended to a file.
+
+    Parameters
+    ----------
+    path : path
+        The file, usually ``corrections.jsonl`` beside the data; made with the first correction.
+    data : str
+        Name of the data set; lines about other sets in the same file are left alone.
+    author, model : str, optional
+        Written into every line.
+
+    Attributes
+    ----------
+    entries : list of dict
+        All lines about this data set, undone ones too.
+    damaged : int
+        Lines that are no corrections.
+    version : int
+        Grows with every line read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> kept = Corrections(tempfile.mkdtemp() + "/corrections.jsonl", "birds", author="ada")
+    >>> line = kept.add("a.wav", part=2, answer="yes", label="wren")
+    >>> kept.part("a.wav", 2).label
+    'wren'
+    >>> _ = kept.undo()
+    >>> kept.part("a.wav", 2).label is None, len(kept.entries)
+    (True, 2)
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], data: str, *, author: str | None = None, model: str | None = None
+    ) -> None:
+        self.path, self.data, self.model = Path(path), data, model
+        self.author = default_author() if author is None else author
+        self._mutex = threading.RLock()
+        self._forget()
+        self.version = 0
+        self.refresh()
+
+    def _forget(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self.damaged = 0
+        self._undone: set[str] = set()
+        self._by_bag: dict[str, list[dict[str, Any]]] = {}
+        self._position = 0
+        self._identity: tuple[int, int] | None = None
+
+    # ------------------------------------------------------------------ the file
+
+    def refresh(self) -> bool:
+        """Read what was appended since; whether there was anything."""
+        with self._mutex:
+            try:
+                found = os.stat(self.path)
+            except FileNotFoundError:
+                if self.entries or self._position:
+                    self._forget()
+                    self.version += 1
+                    return True
+                return False
+            identity = (found.st_dev, found.st_ino)
+            if self._identity not in (None, identity) or found.st_size < self._position:
+                self._forget()  # another file by this name
+                self.version += 1
+            if found.st_size == self._position:
+                self._identity = identity
+                return False
+            check_file(self.path)
+            with open(self.path, "rb") as file:
+                self._identity = identity
+                return self._read(file)
+
+    def _read(self, file: Any) -> bool:
+        before = self.version
+        file.seek(self._position)
+        while line := file.readline(_LONGEST + 1):
+            if not line.endswith(b"\n"):
+                if len(line) <= _LONGEST:
+                    break  # still being written, or cut off: read again with what follows
+                while line and not line.endswith(b"\n"):  # no correction is as long as this
+                    line = file.readline(_LONGEST)
+                line = b"too long\n"
+            self._position = file.tell()
+            if line.strip():
+                self._take(line)
+                self.version += 1
+        return self.version != before
+
+    def _take(self, line: bytes) -> None:
+        try:
+            entry = json.loads(line)
+            if entry["data"] != self.data:
+                return
+            if "undo" in entry:
+                self._undone.add(str(entry["undo"]))
+            else:
+                part, after = entry["part"], entry["after"]
+                well = isinstance(entry["id"], str) and isinstance(entry["bag"], str)
+                well &= part is None or (type(part) is int and part >= 0)
+                well &= after["answer"] in ANSWERS
+                if after["answer"] in ("yes", "no"):
+                    well &= isinstance(after["label"], str)
+                if not well:
+                    raise ValueError
+                self._by_bag.setdefault(entry["bag"], []).append(entry)
+            self.entries.append(entry)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            self.damaged += 1
+
+    def _append(self, entry: Mapping[str, Any]) -> None:
+        line = json.dumps(entry, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        if len(line) > _LONGEST:
+            raise DataError(f"a correction of {len(line):,} bytes; at most {_LONGEST:,} are kept")
+        with self._mutex, disk_full(self.path):
+            check_file(self.path)
+            fresh = not self.path.exists()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.path, "ab+", buffering=0) as file:
+                lock(file, wait=True)
+                if file.seek(0, os.SEEK_END):
+                    file.seek(-1, os.SEEK_END)
+                    if file.read(1) != b"\n":
+                        line = b"\n" + line  # what a killed writer left stays a line of its own
+                if file.write(line) != len(line):
+                    raise StorageError(f"{self.path}: the correction could not be written whole")
+                os.fsync(file.fileno())
+            if fresh:
+                _sync_folder(self.path.parent)
+            self.refresh()
+
+    # ------------------------------------------------------------------ saying and taking back
+
+    def add(
+        self,
+        bag: str,
+        *,
+        answer: str,
+        part: int | None = None,
+        label: str | None = None,
+        before: Mapping[str, Any] | None = None,
+        labels: list[str] | None = None,
+    ) -> dict[str, Any]:
+        """Append one correction and return it as written.
+
+        Parameters
+        ----------
+        bag : str
+            Id of the bag.
+        answer : {"yes", "no", "unsure", "none", "accepted", "cleared"}
+            What is said.
+        part : int, optional
+            Place of the part in its bag, from 0; None speaks of the whole bag.
+        label : str, optional
+            The label that the answer is about.
+        before : mapping, optional
+            What was shown when the answer was given.
+        labels : list of str, optional
+            With "accepted", the labels that the bag carries.
+        """
+        if answer not in ANSWERS:
+            raise DataError(f"an answer is one of {', '.join(ANSWERS)}; got {answer!r}")
+        if answer in ("yes", "no") and not label:
+            raise DataError(f"the answer {answer!r} needs the label that it is about")
+        if (answer == "none" and part is None) or (answer == "accepted" and part is not None):
+            raise DataError(f"{answer!r} is an answer for a {'part' if part is None else 'bag'}")
+        after: dict[str, Any] = {"answer": answer, "label": label}
+        if labels is not None:
+            after["labels"] = list(labels)
+        entry = {
+            **self._signed(),
+            "bag": str(bag),
+            "part": None if part is None else int(part),
+            "before": dict(before or {}),
+            "after": after,
+        }
+        self._append(entry)
+        return entry
+
+    def undo(self, which: str | None = None) -> dict[str, Any] | None:
+        """Take back a correction, by default the last that stands; None if there is none.
+
+        Parameters
+        ----------
+        which : str, optional
+            Id of the correction.
+        """
+        with self._mutex:
+            self.refresh()
+            standing = [entry for entry in self.standing() if which is None or entry["id"] == which]
+            if not standing:
+                return None
+            self._append({**self._signed(), "undo": standing[-1]["id"]})
+            return standing[-1]
+
+    def _signed(self) -> dict[str, Any]:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        about = {"data": self.data, "model": self.model}
+        return {"id": uuid.uuid4().hex, "time": now, "author": self.author, **about}
+
+    # ------------------------------------------------------------------ what holds now
+
+    def standing(self) -> list[dict[str, Any]]:
+        """Corrections that were not undone, in the order in which they were made."""
+        with self._mutex:
+            return [e for e in self.entries if "undo" not in e and e["id"] not in self._undone]
+
+    def bags(self) -> list[str]:
+        """Ids of the bags about which something is said."""
+        with self._mutex:
+            return [bag for bag in self._by_bag if self._of(bag)]
+
+    def count(self, bag: str) -> int:
+        """Number of corrections of a bag that stand."""
+        return len(self._of(bag))
+
+    def part(self, bag: str, part: int) -> PartAnswer:
+        """What holds for one part."""
+        return self.parts(bag).get(part, PartAnswer())
+
+    def parts(self, bag: str) -> dict[int, PartAnswer]:
+        """What holds for the parts of a bag that somebody spoke about."""
+        found: dict[int, PartAnswer] = {}
+        for entry in self._of(bag):
+            if entry["part"] is not None:
+                found.setdefault(entry["part"], PartAnswer()).take(entry["after"])
+        return {part: answer for part, answer in found.items() if answer.given}
+
+    def bag(self, bag: str) -> dict[str, str]:
+        """Answer for each label of a bag that somebody spoke about: "yes", "no" or "unsure"."""
+        found: dict[str, str] = {}
+        for entry in self._of(bag):
+            after = entry["after"]
+            if entry["part"] is not None:
+                continue
+            if after["answer"] == "accepted":
+                shown = after.get("labels") or []
+                found.update({str(name): "yes" for name in shown if found.get(str(name)) != "unsure"})
+            elif after["answer"] == "cleared":
+                found = {} if after.get("label") is None else _without(found, after["label"])
+            elif after.get("label") is not None:
+                found[after["label"]] = after["answer"]
+        return found
+
+    def accepted(self, bag: str) -> bool:
+        """Whether somebody said that the bag is right as it is shown, and nobody cleared it since."""
+        held = False
+        for entry in self._of(bag):
+            if entry["part"] is None and entry["after"]["answer"] in ("accepted", "cleared"):
+                held = entry["after"]["answer"] == "accepted"
+        return held
+
+    def labels(self) -> list[str]:
+        """Names of all labels that answers speak of, in the order of their first mention."""
+        names: dict[str, None] = {}
+        for entry in self.standing():
+            if entry["after"].get("label"):
+                names[entry["after"]["label"]] = None
+        return list(names)
+
+    def _of(self, bag: str) -> list[dict[str, Any]]:
+        with self._mutex:
+            return [e for e in self._by_bag.get(bag, ()) if e["id"] not in self._undone]
+
+
+def _without(found: dict[str, str], label: str) -> dict[str, str]:
+    return {name: answer for name, answer in found.items() if name != label}
+
+
+def _sync_folder(folder: Path) -> None:
+    """Let the name of a new file reach the disk, where the system allows it."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)

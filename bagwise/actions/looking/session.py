@@ -1,0 +1,325 @@
+"""What a page, or a program, asks while a person looks at bags through the eyes of a model."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bagwise.actions.correcting import Corrections
+from bagwise.actions.looking.answers import Answers
+from bagwise.actions.looking.explaining import Explainer
+from bagwise.actions.looking.orders import Table
+from bagwise.actions.looking.overview import overview, quality_curve
+from bagwise.actions.looking.values import UNKNOWN, number_or_none
+from bagwise.actions.matching import File, bags_for, open_data
+from bagwise.bags import Bags, MultiViewBags
+from bagwise.dataset import Dataset
+from bagwise.datasets import list_datasets
+from bagwise.errors import BagwiseError, DataError
+
+
+def open_session(
+    data: File,
+    model: File | None = None,
+    *,
+    corrections: File | None = None,
+    author: str | None = None,
+    originals: File | None = None,
+    **where: Any,
+) -> Session:
+    """Open data, and a model if one is given, for looking.
+
+    Parameters
+    ----------
+    data : path or name
+        The data set: a file, a folder of originals, or the name of a registered set.
+    model : path, optional
+        Model file; without one the data are looked at alone.
+    corrections : path, optional
+        File of corrections; by default ``corrections.jsonl`` beside the data, and in the working folder for
+        a registered set.
+    author : str, optional
+        Who corrects; by default whoever is logged in.
+    originals : path, optional
+        Folder of the recordings, pictures or texts that bags were cut from; by default that of the data.
+    **where
+        Part, view, format and options; see `open_data`.
+
+    Examples
+    --------
+    >>> session = open_session("digits", options={"n_bags": 20})
+    >>> session.table.rows(limit=1)["rows"][0]["id"]
+    'n00'
+    """
+    from bagwise.persistence import load
+
+    fitted = None if model is None else load(model)
+    dataset = open_data(data, **where)
+    if not len(dataset):
+        raise DataError("holds no bags to look at", path=data)
+    named = any(str(data) == row["name"] for row in list_datasets())
+    beside = Path(data).absolute()
+    place = Path.cwd() if named else beside if beside.is_dir() else beside.parent
+    kept = Corrections(
+        place / "corrections.jsonl" if corrections is None else corrections,
+        str(data) if named else beside.name,
+        author=author,
+        model=None if model is None else Path(model).name,
+    )
+    root = Path(originals) if originals is not None else None if named else place
+    source = {"data": str(data), "model": None if model is None else str(model), "where": where}
+    return Session(dataset, fitted, kept, source=source, root=root)
+
+
+class Session:
+    """Data, the answers of a model, and corrections; see `open_session`.
+
+    Attributes
+    ----------
+    names : list of str
+        Labels: those of the model, then those that only the data know, then those that people added.
+    table : Table
+        Bags sorted and filtered, and the next bag to look at.
+    seen : bool array of shape (n_bags,)
+        Bags that were opened.
+    spoken : int array of shape (n_bags,)
+        Number of corrections of each bag that stand.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        model: Any,
+        corrections: Corrections,
+        *,
+        source: dict[str, Any] | None = None,
+        root: Path | None = None,
+    ) -> None:
+        self.dataset, self.corrections, self.root = dataset, corrections, root
+        self.source = source or {"data": dataset.name, "model": None, "where": {}}
+        bags = dataset.bags if model is None else bags_for(model, dataset)
+        if isinstance(bags, MultiViewBags):
+            raise DataError(f"has the views {', '.join(bags.view_names)}; look at one with view=...")
+        self.bags: Bags = bags
+        self.sizes = bags.sizes
+        self.mutex = threading.RLock()
+        self.ids = [str(bag) for bag in bags.bag_ids.tolist()]
+        self.numbers = {bag: number for number, bag in enumerate(self.ids)}
+        self.seen = np.zeros(len(bags), dtype=bool)
+        self.answers = None if model is None else Answers(model, bags)
+        known = () if self.answers is None else self.answers.names
+        self._base_names = list(dict.fromkeys([*known, *dataset.label_names]))
+        self.model_version = 0
+        self._thread: threading.Thread | None = None
+        self._applied = -1
+        self._sync()
+        self.table = Table(self)
+        self.explainer = Explainer(self)
+
+    # ------------------------------------------------------------------ scoring
+
+    def start(self) -> None:
+        """Score the bags in a thread of its own."""
+        if self.answers is not None and self._thread is None:
+            self._thread = threading.Thread(target=self.answers.fill, daemon=True)
+            self._thread.start()
+
+    def finish(self) -> None:
+        """Wait until all bags are scored."""
+        if self.answers is not None:
+            self.start()
+            assert self._thread is not None
+            self._thread.join()
+            if self.answers.failed:
+                raise BagwiseError(f"the model cannot score these bags: {self.answers.failed}")
+
+    def stop(self) -> None:
+        """Leave the rest unscored."""
+        if self.answers is not None:
+            self.answers.stopped = True
+
+    def use(self, answers: Answers, model_path: str) -> None:
+        """Look through another model from now on."""
+        with self.mutex:
+            self.answers = answers
+            self.source = {**self.source, "model": model_path}
+            self.corrections.model = Path(model_path).name
+            self._base_names = list(dict.fromkeys([*answers.names, *self._base_names]))
+            self.model_version += 1
+            self._applied = -1
+            self.explainer = Explainer(self)
+            self._sync()
+
+    # ------------------------------------------------------------------ what is known
+
+    def _sync(self) -> None:
+        """Take in corrections that came since, by whomever."""
+        with self.mutex:
+            self.corrections.refresh()
+            if self.corrections.version == self._applied:
+                return
+            self.names = list(dict.fromkeys([*self._base_names, *self.corrections.labels()]))
+            self.column = {name: k for k, name in enumerate(self.names)}
+            self._given = np.array([self.column[n] for n in self.dataset.label_names], dtype=np.int64)
+            truth = np.full((len(self.ids), len(self.names)), UNKNOWN, dtype=np.int8)
+            if self.dataset.has_labels:
+                truth[:] = 0
+                truth[:, self._given] = self.dataset.Y
+            self._truth = truth
+            self.spoken = np.zeros(len(self.ids), dtype=np.int32)
+            for bag in self.corrections.bags():
+                if bag in self.numbers:
+                    self._overlay(bag, truth[self.numbers[bag]])
+            self._applied = self.corrections.version
+
+    def _overlay(self, bag: str, row: np.ndarray) -> None:
+        """Put what people said of one bag and its parts over a row of labels."""
+        self.spoken[self.numbers[bag]] = self.corrections.count(bag)
+        if self.corrections.accepted(bag):
+            row[row == UNKNOWN] = 0
+        for answer in self.corrections.parts(bag).values():
+            if answer.label in self.column:
+                row[self.column[answer.label]] = 1
+        for name, said in self.corrections.bag(bag).items():
+            if name in self.column:
+                row[self.column[name]] = {"yes": 1, "no": 0}.get(said, UNKNOWN)
+
+    @property
+    def truth(self) -> np.ndarray:
+        """What is known of every bag and label: 1, 0, or -1; corrections overrule the data."""
+        self._sync()
+        return self._truth
+
+    @property
+    def version(self) -> list[int]:
+        """Changes whenever an answer may: model, bags scored, corrections."""
+        self._sync()
+        done = 0 if self.answers is None else self.answers.done
+        return [self.model_version, done, self.corrections.version]
+
+    def wide(self, matrix: np.ndarray, fill: Any) -> np.ndarray:
+        """A matrix over the model's labels, with columns for the other labels."""
+        if matrix.shape[1] == len(self.names):
+            return matrix
+        wide = np.full((len(matrix), len(self.names)), fill, dtype=matrix.dtype)
+        wide[:, : matrix.shape[1]] = matrix
+        return wide
+
+    def shown(self, truth: np.ndarray, rows: slice = slice(None)) -> np.ndarray:
+        """Which labels bags carry as they are shown: what is known, and else what is predicted."""
+        if self.answers is None:
+            return truth == 1
+        return np.where(truth == UNKNOWN, self.wide(self.answers.chosen[rows], False), truth == 1)
+
+    def wrong(self, truth: np.ndarray) -> np.ndarray:
+        """Where what is predicted is not what is known; only labels that the model has."""
+        assert self.answers is not None
+        n = self.answers.chosen.shape[1]
+        known = truth[:, :n]
+        return self.wide((known != UNKNOWN) & (self.answers.chosen != (known == 1)), False)
+
+    def label(self, label: str | None) -> int | None:
+        """Column of a label by name."""
+        if label is None or label == "":
+            return None
+        self._sync()
+        if label not in self.column:
+            raise DataError(f"no label {label!r} among the {len(self.names)} of these data and this model")
+        return self.column[label]
+
+    # ------------------------------------------------------------------ asking
+
+    def overview(self) -> dict[str, Any]:
+        """What there is: labels with counts, quality and calibration where truth is known, the model."""
+        return overview(self)
+
+    def curve(self, label: str) -> dict[str, Any]:
+        """Precision, recall and number of bags predicted over the threshold of one label."""
+        return quality_curve(self, self.label(label))
+
+    def explain(self, number: int, *, given: bool = False) -> dict[str, Any]:
+        """All about one bag: its labels, its parts with the values of all labels, and its medium.
+
+        Parameters
+        ----------
+        number : int
+            Place of the bag in the data, from 0.
+        given : bool, default=False
+            Whether parts are labelled within the labels that the bag is known to carry.
+        """
+        self._check(number)
+        return self.explainer.explain(number, given)
+
+    def see(self, number: int) -> None:
+        """Count a bag as looked at."""
+        self._check(number)
+        self.seen[number] = True
+
+    def _check(self, number: int) -> None:
+        if not 0 <= number < len(self.ids):
+            raise DataError(f"no bag {number}; there are {len(self.ids)}, counted from 0")
+
+    # ------------------------------------------------------------------ correcting
+
+    def correct(
+        self, number: int, answer: str, *, part: int | None = None, label: str | None = None
+    ) -> dict[str, Any]:
+        """Write down one correction; see `Corrections.add`."""
+        self._check(number)
+        bag, size = self.ids[number], int(self.sizes[number])
+        if part is not None and not 0 <= part < size:
+            raise DataError(f"bag {bag!r} has {size} parts, counted from 0; got {part}")
+        label = None if label is None else " ".join(label.split())
+        if label is not None and not 0 < len(label) <= 200:
+            raise DataError("a label has 1 to 200 characters")
+        truth = self.truth
+        labels = None
+        if answer == "accepted":
+            shown = self.shown(truth[number : number + 1], slice(number, number + 1))[0]
+            labels = [name for name, held in zip(self.names, shown) if held]
+        before = self._before_bag(number, label) if part is None else self._before_part(number, part)
+        entry = self.corrections.add(bag, answer=answer, part=part, label=label, before=before, labels=labels)
+        self._update(number)
+        return entry
+
+    def _before_bag(self, number: int, label: str | None) -> dict[str, Any]:
+        before: dict[str, Any] = {"answer": self.corrections.bag(self.ids[number]).get(label or "")}
+        column = self.column.get(label or "", -1)
+        if self.answers is not None and 0 <= column < len(self.answers.names):
+            before["probability"] = number_or_none(self.answers.values[number, column])
+            before["predicted"] = bool(self.answers.chosen[number, column])
+        return before
+
+    def _before_part(self, number: int, part: int) -> dict[str, Any]:
+        before: dict[str, Any] = {"answer": self.corrections.part(self.ids[number], part).to_dict()}
+        label, values = self.explainer.part(number, part)
+        if label is not None:
+            before |= {"label": self.names[label], "probability": number_or_none(values[label])}
+        return before
+
+    def undo(self, which: str | None = None) -> dict[str, Any] | None:
+        """Take back a correction, by default the last; None if there is none."""
+        entry = self.corrections.undo(which)
+        if entry is not None and entry["bag"] in self.numbers:
+            self._update(self.numbers[entry["bag"]])
+        return entry
+
+    def _update(self, number: int) -> None:
+        """Take in one correction without going through all bags."""
+        with self.mutex:
+            bag = self.ids[number]
+            mentioned = set(self.corrections.bag(bag))
+            mentioned |= {a.label for a in self.corrections.parts(bag).values() if a.label is not None}
+            if self.corrections.version != self._applied + 1 or not mentioned <= set(self.column):
+                self._sync()
+                return
+            row = np.full(len(self.names), UNKNOWN, dtype=np.int8)
+            if self.dataset.has_labels:
+                row[:] = 0
+                row[self._given] = self.dataset[[number]].Y[0]
+            self._overlay(bag, row)
+            self._truth[number] = row
+            self._applied = self.corrections.version

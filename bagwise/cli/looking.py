@@ -1,0 +1,71 @@
+"""``bagwise look``: a page in the browser to look, correct and learn again."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bagwise.cli.commands import Debug, Format, Options, Part, View, _where, app
+from bagwise.cli.completion import names_of_data
+from bagwise.cli.console import say
+from bagwise.errors import BagwiseError
+from bagwise.utils.progress import progress
+
+
+@app.command()
+def look(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[MODEL] DATA",
+            help="A model file, if there is one, and a file, a folder of originals or a data set.",
+            autocompletion=names_of_data,
+        ),
+    ],
+    corrections: Annotated[
+        Path | None, typer.Option(help="File of corrections; by default corrections.jsonl beside the data.")
+    ] = None,
+    author: Annotated[str | None, typer.Option(help="Who corrects; by default who is logged in.")] = None,
+    originals: Annotated[
+        Path | None, typer.Option(help="Folder of the originals; by default that of the data.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = 0,
+    browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
+    part: Part = None,
+    view: View = None,
+    format: Format = None,
+    option: Options = None,
+    debug: Debug = False,
+) -> None:
+    """Open a page to look at bags and parts, correct them and learn again; Ctrl-C ends it."""
+    if len(targets) > 2 or (len(targets) == 1 and targets[0].lower().endswith(".skops")):
+        raise BagwiseError(f"look takes MODEL DATA, or DATA alone; got {' '.join(targets)}")
+    from bagwise.web.server import needs_web, serve
+
+    needs_web()
+    from bagwise import actions
+
+    *model, data = targets
+    with progress(f"opening {data}"):
+        session = actions.open_session(
+            data,
+            model[0] if model else None,
+            corrections=corrections,
+            author=author,
+            originals=originals,
+            **_where(part, view, format, option),
+        )
+
+    def ready(address: str) -> None:
+        say(f"looking at {data}: {address}")
+        say(f"corrections go to {session.corrections.path}; Ctrl-C ends")
+        sys.stdout.flush()
+        if browser and sys.stdout.isatty():
+            import webbrowser
+
+            webbrowser.open(address)
+
+    serve(session, port=port, ready=ready)

@@ -1,0 +1,208 @@
+"""Addresses of the page and the questions behind them; an answer is JSON, a file of ours, or an original."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from bagwise.actions.looking import Session
+from bagwise.errors import BagwiseError
+from bagwise.web.guard import Guard
+
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+def static_files() -> dict[str, bytes]:
+    """The files of the page by name; nothing beside them can be asked for."""
+    folder = files("bagwise.web") / "static"
+    found = {}
+    for item in folder.iterdir():
+        if item.is_file() and "." + item.name.rpartition(".")[2] in _TYPES:
+            found[item.name] = item.read_bytes()
+    return found
+
+
+def answer(value: Any, status: int = 200) -> Response:
+    """JSON that is asked for anew each time."""
+    body = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return Response(body, status, {"cache-control": "no-store"}, "application/json")
+
+
+class Routes:
+    """The questions that the page asks of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.static = static_files()
+
+    def routes(self) -> list[Route]:
+        """All addresses."""
+        get = {
+            "/": self.page,
+            "/static/{name}": self.file,
+            "/api/overview": self.overview,
+            "/api/bags": self.bags,
+            "/api/bag/{number:int}": self.bag,
+            "/api/next": self.next,
+            "/api/curve": self.curve,
+            "/api/version": self.version,
+            "/api/history": self.history,
+        }
+        post = {"/api/correct": self.correct, "/api/undo": self.undo, "/api/seen": self.look_at}
+        found = [Route(path, _guarded(ask), methods=["GET"]) for path, ask in get.items()]
+        found += [Route(path, _posted(ask), methods=["POST"]) for path, ask in post.items()]
+        return found
+
+    # ------------------------------------------------------------------ files of the page
+
+    def page(self, request: Request) -> Response:
+        """The page, which then asks for the rest."""
+        return Response(
+            self.static["index.html"], headers={"cache-control": "no-cache"}, media_type=_TYPES[".html"]
+        )
+
+    def file(self, request: Request) -> Response:
+        """A script, style or picture of the page."""
+        name = request.path_params["name"]
+        if name not in self.static:
+            raise HTTPException(404, "no such file")
+        kind = _TYPES["." + name.rpartition(".")[2]]
+        return Response(self.static[name], headers={"cache-control": "no-cache"}, media_type=kind)
+
+    # ------------------------------------------------------------------ questions
+
+    def overview(self, request: Request) -> Response:
+        """What there is."""
+        return answer(self.session.overview())
+
+    def bags(self, request: Request) -> Response:
+        """A page of the table."""
+        q = request.query_params
+        return answer(
+            self.session.table.rows(
+                show=q.get("show", "all"),
+                label=q.get("label"),
+                q=q.get("q", "")[:200],
+                sort=q.get("sort", "number"),
+                down=q.get("down") == "1",
+                offset=_whole(q.get("offset", "0")),
+                limit=_whole(q.get("limit", "50")),
+            )
+        )
+
+    def bag(self, request: Request) -> Response:
+        """One bag."""
+        given = request.query_params.get("given") == "1"
+        return answer(self.session.explain(request.path_params["number"], given=given))
+
+    def next(self, request: Request) -> Response:
+        """Which bag to look at next."""
+        q = request.query_params
+        by, after = q.get("by", "order"), _whole(q.get("after", "-1"))
+        return answer({"number": self.session.table.next(by, after, q.get("label"))})
+
+    def curve(self, request: Request) -> Response:
+        """Quality over the threshold of a label."""
+        return answer(self.session.curve(request.query_params.get("label", "")))
+
+    def version(self, request: Request) -> Response:
+        """Whether anything changed."""
+        return answer({"version": self.session.version})
+
+    def history(self, request: Request) -> Response:
+        """The last corrections that stand, newest first."""
+        return answer({"entries": self.session.corrections.standing()[:-101:-1]})
+
+    # ------------------------------------------------------------------ writing
+
+    def look_at(self, asked: dict[str, Any]) -> Response:
+        """Remember that somebody looked at a bag."""
+        if type(asked.get("number")) is not int:
+            raise HTTPException(400, "expected the number of a bag")
+        self.session.see(asked["number"])
+        return answer({})
+
+    def correct(self, asked: dict[str, Any]) -> Response:
+        """Keep one correction; answer with the bag as it is now."""
+        number, part = asked.get("number"), asked.get("part")
+        said, label = asked.get("answer"), asked.get("label")
+        named = isinstance(said, str) and (label is None or isinstance(label, str))
+        if type(number) is not int or not (part is None or type(part) is int) or not named:
+            raise HTTPException(400, "expected number, part, answer and label")
+        entry = self.session.correct(number, str(said), part=part, label=label)
+        return answer({"id": entry["id"], "bag": self._bag(number, asked), "names": self.session.names})
+
+    def undo(self, asked: dict[str, Any]) -> Response:
+        """Take back a correction; answer with its bag."""
+        which = asked.get("id")
+        if not (which is None or isinstance(which, str)):
+            raise HTTPException(400, "expected the id of a correction")
+        entry = self.session.undo(which)
+        if entry is None:
+            return answer({"undone": None})
+        number = self.session.numbers.get(entry["bag"])
+        bag = None if number is None else self._bag(number, asked)
+        return answer({"undone": entry, "bag": bag, "names": self.session.names})
+
+    def _bag(self, number: int, asked: dict[str, Any]) -> dict[str, Any]:
+        return self.session.explain(number, given=asked.get("given") is True)
+
+
+def _guarded(ask: Callable[[Request], Response]) -> Callable[[Request], Response]:
+    """What users can put right is told in one line."""
+
+    def asked(request: Request) -> Response:
+        try:
+            return ask(request)
+        except BagwiseError as error:
+            return answer({"error": " ".join(str(error).split())}, 400)
+
+    return asked
+
+
+def _posted(ask: Callable[[dict[str, Any]], Response]) -> Callable[[Request], Any]:
+    async def asked(request: Request) -> Response:
+        from starlette.concurrency import run_in_threadpool
+
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            raise HTTPException(415, "expected JSON")
+        try:
+            given = json.loads(await request.body())
+        except (ValueError, RecursionError):
+            raise HTTPException(400, "expected JSON") from None
+        if not isinstance(given, dict):
+            raise HTTPException(400, "expected a JSON object")
+        return await run_in_threadpool(_guarded(lambda _: ask(given)), request)
+
+    return asked
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text[:20])
+    except ValueError:
+        raise HTTPException(400, "expected a whole number") from None
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 500)
+    return answer({"error": getattr(error, "detail", "something went wrong; see the terminal")}, status)
+
+
+def make_app(session: Session, token: str) -> Guard:
+    """The whole application, behind its guard."""
+    handlers: Any = {HTTPException: _refused, 500: _refused}
+    return Guard(Starlette(routes=Routes(session).routes(), exception_handlers=handlers), token)

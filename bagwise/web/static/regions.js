@@ -1,0 +1,26 @@
+// Shapes over a medium: boxes, outlines and tiles that can be pointed at, clicked and reached by keyboard.
+
+import { colour, dashes } from "./colours.js";
+import { s } from "./dom.js";
+import { partName, shownLabel } from "./views.js";
+
+export function region(tag, attributes, p, { select, hover }) {
+  return s(tag, { ...attributes, class: "region", tabindex: 0, role: "button", onclick: () => select(p), onpointerenter: () => hover(p), onpointerleave: () => hover(null), onfocus: (event) => { if (event.target.matches(":focus-visible")) select(p); } }, s("title"));
+}
+
+export function paint(regions, bag, { part, hovered, heat }, filled) {
+  regions.forEach((shape, p) => {
+    const one = bag.parts[p];
+    const shown = shownLabel(one);
+    const value = heat === null ? null : one.values[heat] ?? 0;
+    shape.setAttribute("class", ["region", shown.kind, p === part ? "focus" : "", p === hovered ? "hover" : ""].join(" "));
+    shape.setAttribute("aria-label", partName(bag, p));
+    shape.setAttribute("aria-pressed", p === part ? "true" : "false");
+    shape.querySelector("title").textContent = partName(bag, p);
+    const hue = heat === null ? colour(shown.label) : "var(--heat)";
+    shape.style.setProperty("--hue", hue);
+    shape.style.setProperty("fill", hue);
+    shape.style.setProperty("fill-opacity", heat !== null ? 0.75 * value : p === part || p === hovered ? 0.4 : shown.label === null ? 0 : filled);
+    shape.style.setProperty("stroke-dasharray", dashes(heat === null ? shown.label : 0));
+  });
+}

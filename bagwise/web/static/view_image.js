@@ -1,0 +1,30 @@
+// A picture with boxes or outlines, and a heat map per label.
+
+import { media } from "./api.js";
+import { h, s } from "./dom.js";
+import { paint, region } from "./regions.js";
+
+export function imageView(bag, tools) {
+  const { places, files } = bag.view;
+  const shapes = bag.parts.map((_, p) => places.polygon && places.polygon[p]
+    ? region("polygon", { points: places.polygon[p] }, p, tools)
+    : region("rect", { x: places.x[p], y: places.y[p], width: places.width[p], height: places.height[p] }, p, tools));
+  const right = Math.max(...places.x.map((x, p) => x + places.width[p]));
+  const bottom = Math.max(...places.y.map((y, p) => y + places.height[p]));
+  const over = s("svg", { class: "over", viewBox: `0 0 ${right} ${bottom}`, role: "group", "aria-label": "Parts of the picture" }, shapes);
+  const frame = h("div", { class: "frame" });
+  const source = media(bag.number, "picture");
+  const missing = h("p", { class: "quiet" }, "The picture itself is not at hand; where its parts lie is drawn.");
+  if (source) {
+    const picture = h("img", { alt: `Picture ${files[0]}`, src: source, onload: () => over.setAttribute("viewBox", `0 0 ${picture.naturalWidth * scale} ${picture.naturalHeight * scale}`), onerror: () => { picture.remove(); frame.classList.add("bare"); frame.after(missing); } });
+    const scale = 1;
+    frame.append(picture, over);
+  } else {
+    frame.append(over);
+    frame.classList.add("bare");
+  }
+  return {
+    element: h("figure", { class: "medium" }, frame, h("figcaption", { class: "quiet" }, files.join(", "))),
+    update: (now, how) => paint(shapes, now, how, 0.16),
+  };
+}
