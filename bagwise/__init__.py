@@ -11,6 +11,7 @@ from bagwise.utils.version import __version__
 
 # Imported when first used, so that `import bagwise` needs NumPy and scipy.sparse alone.
 _LAZY = {
+    "ShardedBags": "bagwise.shards",
     "all_estimators": "bagwise.registry",
     "load": "bagwise.persistence",
     "load_dataset": "bagwise.datasets",
@@ -28,6 +29,7 @@ _MODULES = (
     "models",
     "preprocessing",
     "report",
+    "shards",
 )
 
 if TYPE_CHECKING:
@@ -35,11 +37,13 @@ if TYPE_CHECKING:
     from bagwise.io import read, write
     from bagwise.persistence import load, save
     from bagwise.registry import all_estimators
+    from bagwise.shards import ShardedBags
 
 __all__ = [
     "Bags",
     "Dataset",
     "MultiViewBags",
+    "ShardedBags",
     "__version__",
     "all_estimators",
     "load",

@@ -12,12 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from bagwise.actions.sharding import open_shards
 from bagwise.bags import MultiViewBags
 from bagwise.dataset import UNKNOWN, Dataset
 from bagwise.datasets import list_datasets, load_dataset
 from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import last_estimator
 from bagwise.io import read
+from bagwise.shards import ShardedBags
+from bagwise.utils.memory import check_memory
 
 File = str | PathLike[str]
 _BLOCK = 200_000  # instances scored at a time, which bounds memory and moves the progress bar
@@ -50,6 +53,8 @@ def open_data(
     try:
         if any(str(data) == row["name"] for row in list_datasets()):
             dataset = load_dataset(str(data), **options)
+        elif (shards := open_shards(data, format=format, options=options)) is not None:
+            dataset = _loaded(shards, data)
         elif Path(data).exists():
             dataset = read(data, format, **options)
         elif Path(data).suffix:
@@ -68,6 +73,14 @@ def open_data(
             raise DataError(f"no part {part!r}; its parts: {known}", path=data)
         dataset = dataset[part]
     return dataset if view is None else _one_view(dataset, view, data)
+
+
+def _loaded(shards: ShardedBags, data: File) -> Dataset:
+    """Shards as one data set, where they fit into memory."""
+    n_bytes = shards.n_instances * shards.n_features * shards.dtype.itemsize
+    if not shards.is_sparse:
+        check_memory(2.0 * n_bytes, f"{data} as a whole", "fit, predict, annotate and score read it in parts")
+    return shards.load()
 
 
 def _unknown_set(data: File) -> DataError:

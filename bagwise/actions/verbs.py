@@ -24,6 +24,7 @@ from bagwise.actions.matching import (
     check_target,
     open_data,
 )
+from bagwise.actions.sharding import convert_to_shards, open_shards, shards_info, wants_shards
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.base import MIMLClassifier
 from bagwise.dataset import UNKNOWN, Dataset
@@ -35,6 +36,7 @@ from bagwise.labels import unknown_label
 from bagwise.media.recipe import describe
 from bagwise.persistence import load, model_facts, save
 from bagwise.report.results import annotation_table, check_suffix, prediction_table, write_tables
+from bagwise.shards import PART_BYTES
 from bagwise.utils.progress import track
 
 # ---------------------------------------------------------------------- looking
@@ -58,6 +60,8 @@ def info(data: File, **where: Any) -> dict[str, Any]:
     """
     if Path(data).suffix.lower() == ".skops":
         return _model_info(data)
+    if (shards := open_shards(data, **where)) is not None:
+        return shards_info(shards, data)
     dataset = open_data(data, **where)
     bags = dataset.bags
     views = bags.views if isinstance(bags, MultiViewBags) else {"": bags}
@@ -84,8 +88,16 @@ def info(data: File, **where: Any) -> dict[str, Any]:
     }
 
 
-def convert(source: File, target: File, *, to: str | None = None, **where: Any) -> dict[str, Any]:
-    """Read a data set and write it in another format, by the suffix of ``target`` or by ``to``."""
+def convert(
+    source: File, target: File, *, to: str | None = None, part_bytes: int | None = None, **where: Any
+) -> dict[str, Any]:
+    """Read a data set and write it in another format, by the suffix of ``target`` or by ``to``.
+
+    A ``target`` that is a folder (``birds/``) or an address becomes shards, see `bagwise.ShardedBags`, in
+    parts of ``part_bytes``.
+    """
+    if wants_shards(target, to):
+        return convert_to_shards(source, target, part_bytes=part_bytes or PART_BYTES, **where)
     check_target(target)
     dataset = open_data(source, **where)
     write(dataset, target, to)

@@ -302,8 +302,15 @@ def convert(
         str,
         typer.Argument(metavar="IN", help="A file, or the name of a data set.", autocompletion=names_of_data),
     ],
-    target: Annotated[Path, typer.Argument(metavar="OUT", help="File to write; the suffix sets the format.")],
-    to: Annotated[str | None, typer.Option(help="Format to write, whatever the suffix.")] = None,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="OUT",
+            help="File to write, the suffix sets the format; a folder (birds/) or an address becomes shards.",
+        ),
+    ],
+    to: Annotated[str | None, typer.Option(help="Format to write, whatever the suffix; or shards.")] = None,
+    part_mb: Annotated[float, typer.Option(help="Size of a part of shards, in megabytes of memory.")] = 128.0,
     part: Part = None,
     view: View = None,
     format: Format = None,
@@ -315,8 +322,10 @@ def convert(
     from bagwise import actions
 
     with progress(f"converting {source}"):
-        done = actions.convert(source, target, to=to, **_where(part, view, format, option))
-    report(done, f"wrote {done['n_bags']} bags, {done['n_instances']} instances to {target}", as_json)
+        where = _where(part, view, format, option)
+        done = actions.convert(source, target, to=to, part_bytes=int(part_mb * 2**20), **where)
+    pieces = f" in {done['n_parts']} parts" if "n_parts" in done else ""
+    report(done, f"wrote {done['n_bags']} bags, {done['n_instances']} instances to {target}{pieces}", as_json)
 
 
 @app.command()

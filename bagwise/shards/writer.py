@@ -1,0 +1,312 @@
+"""Writing shards as a stream: bags come in pieces of any size, parts appear one by one, each in one step.
+
+Where parts are cut depends on the bags alone, not on the pieces that they came in, so a stopped write that
+goes on later ends in the same files as one that was never stopped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bagwise.bags import Bags, MultiViewBags
+from bagwise.dataset import Dataset
+from bagwise.errors import DataError, quoted
+from bagwise.io import parquet
+from bagwise.io._checks import check_finite
+from bagwise.io._facts import facts_of
+from bagwise.labels import unknown_label
+from bagwise.shards.joining import bag_bytes, id_hashes, join, joined_names, views_of
+from bagwise.shards.manifest import MANIFEST, PARTIAL, Manifest, PartFacts, part_name
+from bagwise.shards.place import Place
+from bagwise.utils.arrow import to_numpy
+
+__all__ = ["PART_BYTES", "ShardWriter"]
+
+PART_BYTES = 128 << 20
+_ABOUT = ("name", "description", "citation", "licence")
+_SAME = ("n_features", "dtype", "sparse", "feature_names", "info")  # what all pieces must agree on
+
+
+class ShardWriter:
+    """Write bags to a folder of Parquet parts, piece by piece; see `ShardedBags`.
+
+    Parameters
+    ----------
+    folder : path or address
+        A new folder; or one in which an earlier write was stopped, which then goes on.
+    part_bytes : int, default=128 MiB
+        Size of a part, in bytes that its instances take in memory. A bag is never split.
+    label_names : sequence of str, optional
+        The labels in order; a piece with any other is refused. By default the order of the pieces if all have
+        the same, or else all names that occur, sorted.
+    skip : bool, default=True
+        When a stopped write goes on: whether the pieces come again from the first bag (those that are there
+        already are passed over, after a look at their ids), or from bag ``n_written`` on.
+
+    Attributes
+    ----------
+    n_written : int
+        Bags that stand in parts on disk.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bagwise import ShardedBags
+    >>> folder = tempfile.mkdtemp() + "/birds"
+    >>> with ShardWriter(folder, part_bytes=64) as writer:
+    ...     writer.add(Dataset(Bags(np.ones((3, 2)), [0, 1, 3], bag_ids=["a", "b"]), [["wren"], []]))
+    ...     writer.add(Dataset(Bags(np.ones((4, 2)), [0, 4], bag_ids=["c"]), [["robin"]]))
+    >>> ShardedBags.open(folder)
+    ShardedBags(3 bags, 7 instances, 2 features, dense float64, 2 labels, 2 parts)
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        part_bytes: int = PART_BYTES,
+        label_names: Iterable[str] | None = None,
+        skip: bool = True,
+    ) -> None:
+        if part_bytes < 1:
+            raise ValueError(f"part_bytes must be at least 1, got {part_bytes}")
+        self.place, self.part_bytes = Place(folder), int(part_bytes)
+        self._given = None if label_names is None else tuple(map(str, label_names))
+        self._pieces: list[Dataset] = []
+        self._n_bytes = 0
+        self._parts: list[PartFacts] = []
+        self._counts: dict[str, int] = {}
+        self._names: tuple[str, ...] | None = self._given
+        self._facts: dict[str, Any] | None = None
+        self._seen: list[np.ndarray] = []  # of ids in parts, in order
+        self._closed = False
+        self._start()
+        self.n_written = sum(part.n_bags for part in self._parts)
+        self._to_skip = self.n_written if skip else 0
+
+    def _start(self) -> None:
+        if self.place.is_local and os.path.exists(self.place.folder) and not os.path.isdir(self.place.folder):
+            raise DataError("is a file; give the name of a folder", path=self.place.folder)
+        names = self.place.names()
+        if MANIFEST in names:
+            raise DataError("holds shards already; give the name of a new folder", path=self.place.folder)
+        if PARTIAL not in names:
+            ours = [n for n in names if not (n.startswith((".part-", ".manifest")) or n == part_name(0))]
+            if ours:
+                raise DataError(
+                    f"holds other files ({ours[0]}); give the name of a new folder", path=self.place.folder
+                )
+            return
+        before = Manifest.read(self.place, PARTIAL)
+        self._parts = list(before.parts)
+        self._counts = dict(zip(before.label_names, before.label_counts))
+        if self._given is None:
+            self._names = before.label_names
+        elif self._given != before.label_names:
+            raise DataError("was begun with other label names; give a new folder", path=self.place.folder)
+        self._facts = {
+            "about": dict(before.about),
+            "views": {view: dict(about) for view, about in before.views.items()},
+            "several_views": before.several_views,
+            "has_labels": before.has_labels,
+            "has_groups": before.has_groups,
+            "has_instance_labels": before.has_instance_labels,
+            "splits": before.splits,
+        }
+        self._seen = [id_hashes(self._ids(part)) for part in self._parts]
+
+    def _ids(self, part: PartFacts) -> np.ndarray:
+        import pyarrow.parquet as pq
+
+        with self.place.open(part.file) as handle:
+            return to_numpy(pq.read_table(handle, columns=["bag_id"]).column("bag_id"))
+
+    # ------------------------------------------------------------------ adding
+
+    def add(self, data: Dataset | Bags | MultiViewBags) -> None:
+        """Take the next bags; whole parts are written at once, the rest waits for more."""
+        piece = data if isinstance(data, Dataset) else Dataset(data)
+        if self._closed:
+            raise ValueError("the writer is closed")
+        if self._to_skip:
+            piece = self._passed_over(piece)
+        if not len(piece):
+            return
+        self._check(piece)
+        self._pieces.append(piece)
+        self._n_bytes += int(bag_bytes(piece.bags).sum())
+        while self._n_bytes > self.part_bytes and self._cut():
+            pass
+
+    def _passed_over(self, piece: Dataset) -> Dataset:
+        """What of a piece is not on disk yet; the ids of the rest must be those on disk."""
+        first, n = self.n_written - self._to_skip, min(self._to_skip, len(piece))
+        if piece.bags.ids_given:
+            expected = np.concatenate(self._seen)[first : first + n]
+            differ = np.flatnonzero(id_hashes(piece.bags.bag_ids[:n]) != expected)
+            if differ.size:
+                raise DataError(
+                    f"bag {first + differ[0]} is {quoted(piece.bags.bag_ids[differ[0]])}, which is not the "
+                    "one that stands there; the source has changed: begin in a new folder",
+                    path=self.place.folder,
+                )
+        self._to_skip -= n
+        return piece[n:]
+
+    def _check(self, piece: Dataset) -> None:
+        """Refuse a piece that does not go with those before."""
+        for bags in views_of(piece.bags).values():
+            names = bags.feature_names
+            check_finite(bags.X, bags.offsets, bags.bag_ids, self.place.folder, feature_names=names)
+        if self._given is not None:
+            for name in piece.label_names:
+                if name not in self._given:
+                    raise unknown_label(name, self._given)
+        facts = facts_of(piece)
+        views = {view: {key: about[key] for key in _SAME} for view, about in facts["views"].items()}
+        for view, about in views.items():
+            about["feature_names"] = None if about["feature_names"] is None else list(about["feature_names"])
+            about["named_bags"] = views_of(piece.bags)[view].ids_given
+            for kind in about["info"].values():  # text with gaps in some pieces is text
+                kind["dtype"] = "text" if kind["dtype"] == "object" else kind["dtype"]
+        if self._facts is None:
+            self._facts = {
+                "about": {key: facts[key] for key in _ABOUT if key in facts},
+                "views": views,
+                "several_views": facts["several_views"],
+                "has_labels": False,
+                "has_groups": piece.groups is not None,
+                "has_instance_labels": False,
+                "splits": (),
+            }
+        before = self._facts["views"]
+        if list(before) != list(views):
+            raise DataError(f"bag {quoted(piece.bags.bag_ids[0])} has the views {list(views)}, those before "
+                            f"had {list(before)}", path=self.place.folder)  # fmt: skip
+        for view, about in views.items():
+            for key, value in about.items():
+                if before[view][key] != value:
+                    raise DataError(
+                        f"from bag {quoted(piece.bags.bag_ids[0])} on, {key} is {_short(value)}, before it "
+                        f"was {_short(before[view][key])}; all bags of a folder are alike",
+                        path=self.place.folder,
+                    )
+        if self._facts["has_groups"] != (piece.groups is not None):
+            raise DataError("some pieces have groups and others have none", path=self.place.folder)
+        self._facts["has_labels"] |= piece.has_labels
+        self._facts["has_instance_labels"] |= piece.instance_Y is not None
+        self._facts["splits"] = tuple(dict.fromkeys([*self._facts["splits"], *piece.splits]))
+        if self._given is None and piece.has_labels:
+            self._names = piece.label_names if self._names is None else joined_names(
+                [self._names, piece.label_names])  # fmt: skip
+
+    # ------------------------------------------------------------------ parts
+
+    def _cut(self) -> bool:
+        """Write one part from the front of what waits; False if all of it is less than a part."""
+        data = join(self._pieces)
+        ends = np.cumsum(bag_bytes(data.bags))
+        n = max(1, int(np.searchsorted(ends, self.part_bytes, side="right")))
+        if n >= len(data):
+            self._pieces = [data]
+            return False
+        self._write(_run(data, 0, n))
+        rest = _run(data, n, len(data))
+        self._pieces, self._n_bytes = [rest], int(ends[-1] - ends[n - 1])
+        return True
+
+    def _write(self, data: Dataset) -> None:
+        bags = data.bags
+        hashes = id_hashes(bags.bag_ids) if bags.ids_given else np.empty(0, np.uint64)
+        self._check_ids(bags, hashes)
+        sizes = {
+            "size" if len(views_of(bags)) == 1 else f"size:{view}": part.sizes
+            for view, part in views_of(bags).items()
+        }
+        file = part_name(len(self._parts))
+        n_bytes, digest = self.place.write(
+            file, lambda path: parquet.write(data, path, compression="lz4", beside=sizes)
+        )
+        rows = {view: part.n_instances for view, part in views_of(bags).items()}
+        n_empty = int((bags.sizes == 0).sum())
+        self._parts.append(PartFacts(file, len(bags), bags.n_instances, n_empty, n_bytes, digest, rows))
+        for name, count in zip(data.label_names, data.label_counts.tolist()):
+            self._counts[name] = self._counts.get(name, 0) + count
+        self._seen.append(hashes)
+        self.n_written += len(bags)
+        self._manifest().save(self.place, PARTIAL)
+
+    def _check_ids(self, bags: Any, hashes: np.ndarray) -> None:
+        _, first = np.unique(hashes, return_index=True)
+        again = np.setdiff1d(np.arange(len(hashes)), first)
+        for older in self._seen:
+            again = np.union1d(again, np.flatnonzero(np.isin(hashes, older)))
+            if again.size:
+                break
+        if again.size:
+            raise DataError(
+                f"the bag id {quoted(bags.bag_ids[int(again[0])])} occurs twice; rows of a bag must stand "
+                "together, and ids must be unique: sort by bag id first",
+                path=self.place.folder,
+            )
+
+    def _manifest(self) -> Manifest:
+        assert self._facts is not None
+        names = self._names or ()
+        counts = tuple(self._counts.get(name, 0) for name in names)
+        return Manifest(label_names=names, label_counts=counts, parts=tuple(self._parts), **self._facts)
+
+    def close(self) -> None:
+        """Write what waits and the manifest; only then the folder holds shards."""
+        if self._closed:
+            return
+        if self._to_skip:
+            raise DataError(
+                f"the source ended {self._to_skip} bags before what stands there; it has changed: begin in a "
+                "new folder",
+                path=self.place.folder,
+            )
+        if self._pieces:
+            while self._cut():
+                pass
+            self._write(join(self._pieces))
+            self._pieces = []
+        if not self._parts:
+            raise DataError("no bag came; there is nothing to write", path=self.place.folder)
+        self._manifest().save(self.place)
+        self.place.remove(PARTIAL)
+        self._closed = True
+
+    def __enter__(self) -> ShardWriter:
+        return self
+
+    def __exit__(self, kind: Any, *error: Any) -> None:
+        if kind is None:  # after an error the parts stay, and a later write goes on
+            self.close()
+
+
+def _run(data: Dataset, first: int, last: int) -> Dataset:
+    """Consecutive bags, with the published parts that they belong to."""
+    cut = data[first:last]
+    inside = {name: which[(which >= first) & (which < last)] - first for name, which in data.splits.items()}
+    return replace(cut, splits={name: which for name, which in inside.items() if len(which)})
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def write_shards(
+    pieces: Dataset | Iterable[Dataset], folder: str | os.PathLike[str] | Path, **settings: Any
+) -> None:
+    """Write a data set, or a stream of them, as shards; see `ShardWriter` for the settings."""
+    with ShardWriter(folder, **settings) as writer:
+        for piece in [pieces] if isinstance(pieces, Dataset) else pieces:
+            writer.add(piece)
