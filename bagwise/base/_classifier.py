@@ -52,7 +52,9 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         if "traits" in vars(cls) and "fit" not in vars(cls):
             traits = cls.traits if isinstance(cls.traits, Traits) else Traits()
             cls.fit = MIMLClassifier._fit_plain  # type: ignore
-            if traits.sample_weight:
+            if traits.sample_weight and traits.known_instances:
+                cls.fit = MIMLClassifier._fit_weighted_with_instances  # type: ignore
+            elif traits.sample_weight:
                 cls.fit = MIMLClassifier._fit_weighted  # type: ignore
             elif traits.known_instances:
                 cls.fit = MIMLClassifier._fit_with_instances  # type: ignore
@@ -150,9 +152,10 @@ class MIMLClassifier(ClassifierMixin, BagInput):
             The bags.
         y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
             Their labels.
-        instance_y : array of shape (n_instances,) or str, optional
-            Label index of every instance, -1 where it is not known; or the name of the fact in
-            ``bags.instance_info`` that holds it, which is cut with the bags in cross-validation.
+        instance_y : array of shape (n_instances,) or (n_instances, n_labels), or str, optional
+            Label index of every instance, -1 where it is not known; or a matrix: 1 where an instance carries
+            a label, 0 where it does not, -1 where that is not known; or the name of the fact in
+            ``bags.instance_info`` that holds either, which is cut with the bags in cross-validation.
 
         Returns
         -------
@@ -163,7 +166,36 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         self._fit(bags, targets, self._check_instance_labels(instance_y, bags, targets))
         return self
 
+    def _fit_weighted_with_instances(
+        self, X: Any, y: Any, sample_weight: Any = None, *, instance_y: Any = None
+    ) -> Any:
+        """Learn from bags, their labels, and the labels of instances that are known.
+
+        Parameters
+        ----------
+        X : Bags, list of 2-D arrays, or table
+            The bags.
+        y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
+            Their labels.
+        sample_weight : array of shape (n_bags,), optional
+            Weights of the bags.
+        instance_y : array of shape (n_instances,) or (n_instances, n_labels), or str, optional
+            Label index of every instance, -1 where it is not known; or a matrix: 1 where an instance carries
+            a label, 0 where it does not, -1 where that is not known; or the name of the fact in
+            ``bags.instance_info`` that holds either, which is cut with the bags in cross-validation.
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self, self._parameters)
+        bags, targets = self._check_training(X, y)
+        known = self._check_instance_labels(instance_y, bags, targets)
+        self._fit(bags, targets, self._check_weights(sample_weight, bags), known)
+        return self
+
     _fit_plain.__name__ = _fit_weighted.__name__ = _fit_with_instances.__name__ = "fit"
+    _fit_weighted_with_instances.__name__ = "fit"
     fit = _fit_plain
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -381,7 +413,7 @@ class MIMLClassifier(ClassifierMixin, BagInput):
 
     @staticmethod
     def _check_instance_labels(instance_y: Any, bags: Any, Y: np.ndarray) -> np.ndarray | None:
-        """Label index per instance, -1 where unknown, each within the set of its bag; None stays None."""
+        """Label index (or row of 1, 0 and -1) per instance, within the set of its bag; None stays None."""
         if instance_y is None:
             return None
         if isinstance(instance_y, str):
@@ -392,6 +424,8 @@ class MIMLClassifier(ClassifierMixin, BagInput):
                 )
             instance_y = bags.instance_info[instance_y]
         known = np.asarray(instance_y)
+        if known.ndim == 2:
+            return _checked_answers(known, bags, Y)
         if known.shape != (bags.n_instances,) or known.dtype.kind not in "iu":
             raise DataError(
                 f"instance_y must hold {bags.n_instances} label numbers, one per instance and -1 where it is "
@@ -453,6 +487,25 @@ def best_rows(F: np.ndarray, offsets: np.ndarray, k: int) -> np.ndarray:
             has = sizes > rank
             result[has, label, rank] = order[offsets[:-1][has] + rank]
     return result
+
+
+def _checked_answers(known: np.ndarray, bags: Any, Y: np.ndarray) -> np.ndarray:
+    """Whether instances carry labels: 1, 0 or -1, at most one label each and that one of the bag's."""
+    if known.shape != (bags.n_instances, Y.shape[1]) or known.dtype.kind not in "iu":
+        raise DataError(
+            f"instance_y as a matrix has a row for each of {bags.n_instances} instances and a column for "
+            f"each of {Y.shape[1]} labels, whole numbers; got {known.dtype} of shape {known.shape}"
+        )
+    carried = known == 1
+    outside = ((known < -1) | (known > 1)).any(axis=1) | (carried & (Y[bags.index] == 0)).any(axis=1)
+    wrong = np.flatnonzero(outside | (carried.sum(axis=1) > 1))
+    if wrong.size:
+        bag = quoted(bags.bag_ids[bags.index[wrong[0]]])
+        raise DataError(
+            f"instance_y of instance {wrong[0]} (bag {bag}) must be -1, 0 or 1, and 1 at most once, for a "
+            f"label that the bag carries; got {known[wrong[0]].tolist()}"
+        )
+    return known.astype(np.int8)
 
 
 def _is_binary(array: np.ndarray) -> bool:

@@ -32,6 +32,10 @@ def look(
     originals: Annotated[
         Path | None, typer.Option(help="Folder of the originals; by default that of the data.")
     ] = None,
+    train: Annotated[
+        str | None,
+        typer.Option(help="Data that the model was fitted to; learning again uses them as well."),
+    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = 0,
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
     part: Part = None,
@@ -68,4 +72,4 @@ def look(
 
             webbrowser.open(address)
 
-    serve(session, port=port, ready=ready)
+    serve(session, port=port, train=train, ready=ready)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -14,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from bagwise.actions.looking import Session
+from bagwise.actions.teaching import Teaching
 from bagwise.errors import BagwiseError
 from bagwise.web.guard import Guard
 
@@ -44,8 +46,9 @@ def answer(value: Any, status: int = 200) -> Response:
 class Routes:
     """The questions that the page asks of one session."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, teaching: Teaching | None = None) -> None:
         self.session = session
+        self.teaching = Teaching(session) if teaching is None else teaching
         self.static = static_files()
 
     def routes(self) -> list[Route]:
@@ -60,8 +63,14 @@ class Routes:
             "/api/curve": self.curve,
             "/api/version": self.version,
             "/api/history": self.history,
+            "/api/learn": self.learning,
         }
-        post = {"/api/correct": self.correct, "/api/undo": self.undo, "/api/seen": self.look_at}
+        post = {
+            "/api/correct": self.correct,
+            "/api/undo": self.undo,
+            "/api/seen": self.look_at,
+            "/api/learn": self.learn,
+        }
         found = [Route(path, _guarded(ask), methods=["GET"]) for path, ask in get.items()]
         found += [Route(path, _posted(ask), methods=["POST"]) for path, ask in post.items()]
         return found
@@ -124,7 +133,8 @@ class Routes:
 
     def history(self, request: Request) -> Response:
         """The last corrections that stand, newest first."""
-        return answer({"entries": self.session.corrections.standing()[:-101:-1]})
+        entries = self.session.corrections.standing()[:-101:-1]
+        return answer({"entries": [{**e, "number": self.session.numbers.get(e["bag"])} for e in entries]})
 
     # ------------------------------------------------------------------ writing
 
@@ -156,6 +166,22 @@ class Routes:
         number = self.session.numbers.get(entry["bag"])
         bag = None if number is None else self._bag(number, asked)
         return answer({"undone": entry, "bag": bag, "names": self.session.names})
+
+    # ------------------------------------------------------------------ learning again
+
+    def learning(self, request: Request) -> Response:
+        """How far learning is, and what came of it."""
+        return answer(self.teaching.state())
+
+    def learn(self, asked: dict[str, Any]) -> Response:
+        """Start or stop learning; take or leave the new model."""
+        acts = {"start": self.teaching.start, "stop": self.teaching.stop, "leave": self.teaching.leave}
+        if asked.get("do") == "use":
+            return answer({"model": Path(self.teaching.use()).name})
+        if asked.get("do") not in acts:
+            raise HTTPException(400, "expected start, stop, use or leave")
+        acts[asked["do"]]()
+        return answer(self.teaching.state())
 
     def _bag(self, number: int, asked: dict[str, Any]) -> dict[str, Any]:
         return self.session.explain(number, given=asked.get("given") is True)
@@ -202,7 +228,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     return answer({"error": getattr(error, "detail", "something went wrong; see the terminal")}, status)
 
 
-def make_app(session: Session, token: str) -> Guard:
+def make_app(session: Session, token: str, teaching: Teaching | None = None) -> Guard:
     """The whole application, behind its guard."""
     handlers: Any = {HTTPException: _refused, 500: _refused}
-    return Guard(Starlette(routes=Routes(session).routes(), exception_handlers=handlers), token)
+    return Guard(Starlette(routes=Routes(session, teaching).routes(), exception_handlers=handlers), token)

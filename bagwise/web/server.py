@@ -34,7 +34,13 @@ def listen(port: int = 0) -> socket.socket:
     return sock
 
 
-def serve(session: Session, *, port: int = 0, ready: Callable[[str], Any] = lambda address: None) -> None:
+def serve(
+    session: Session,
+    *,
+    port: int = 0,
+    train: str | None = None,
+    ready: Callable[[str], Any] = lambda address: None,
+) -> None:
     """Serve the page of a session until Ctrl-C.
 
     Parameters
@@ -43,20 +49,24 @@ def serve(session: Session, *, port: int = 0, ready: Callable[[str], Any] = lamb
         What to look at.
     port : int, default=0
         Port on 127.0.0.1; 0 takes a free one.
+    train : path or name, optional
+        Further data to learn from, such as those that the model was fitted to.
     ready : callable, optional
         Called with the address, token included, as soon as it answers.
     """
     needs_web()
     import uvicorn
 
+    from bagwise.actions.teaching import Teaching
     from bagwise.web.guard import new_token
     from bagwise.web.routes import make_app
 
     token = new_token()
+    teaching = Teaching(session, train)
     sock = listen(port)
     session.start()
     config = uvicorn.Config(
-        make_app(session, token),
+        make_app(session, token, teaching),
         log_level="error",
         access_log=False,
         lifespan="off",
@@ -74,5 +84,6 @@ def serve(session: Session, *, port: int = 0, ready: Callable[[str], Any] = lamb
     except KeyboardInterrupt:
         pass  # the way to end it
     finally:
+        teaching.close()
         session.stop()
         sock.close()

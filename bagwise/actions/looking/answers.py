@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -52,13 +53,18 @@ class Answers:
     def fill(self) -> None:
         """Score all bags that are not scored yet."""
         try:
-            for a, b in self.blocks():
+            for _ in self.steps():
                 if self.stopped:
                     return
-                if a >= self.done:
-                    self._score(a, b)
         except Exception as error:
             self.failed = " ".join(f"{error}".split())[:500] or type(error).__name__
+
+    def steps(self) -> Iterator[int]:
+        """Score block by block; gives the number of bags done after each."""
+        for a, b in self.blocks():
+            if a >= self.done:
+                self._score(a, b)
+                yield b
 
     def _score(self, a: int, b: int) -> None:
         self.values[a:b], self.chosen[a:b] = self._ask(a, b)

@@ -163,11 +163,11 @@ class Session:
                 return
             self.names = list(dict.fromkeys([*self._base_names, *self.corrections.labels()]))
             self.column = {name: k for k, name in enumerate(self.names)}
-            self._given = np.array([self.column[n] for n in self.dataset.label_names], dtype=np.int64)
+            self.given_columns = np.array([self.column[n] for n in self.dataset.label_names], dtype=np.int64)
             truth = np.full((len(self.ids), len(self.names)), UNKNOWN, dtype=np.int8)
             if self.dataset.has_labels:
                 truth[:] = 0
-                truth[:, self._given] = self.dataset.Y
+                truth[:, self.given_columns] = self.dataset.Y
             self._truth = truth
             self.spoken = np.zeros(len(self.ids), dtype=np.int32)
             for bag in self.corrections.bags():
@@ -220,6 +220,15 @@ class Session:
         n = self.answers.chosen.shape[1]
         known = truth[:, :n]
         return self.wide((known != UNKNOWN) & (self.answers.chosen != (known == 1)), False)
+
+    def wide_truth(self, names: list[str]) -> np.ndarray:
+        """What is known, with a column for each of these names; -1 for labels that nobody knows here."""
+        truth = self.truth
+        wide = np.full((len(truth), len(names)), UNKNOWN, dtype=np.int8)
+        for k, name in enumerate(names):
+            if name in self.column:
+                wide[:, k] = truth[:, self.column[name]]
+        return wide
 
     def label(self, label: str | None) -> int | None:
         """Column of a label by name."""
@@ -319,7 +328,7 @@ class Session:
             row = np.full(len(self.names), UNKNOWN, dtype=np.int8)
             if self.dataset.has_labels:
                 row[:] = 0
-                row[self._given] = self.dataset[[number]].Y[0]
+                row[self.given_columns] = self.dataset[[number]].Y[0]
             self._overlay(bag, row)
             self._truth[number] = row
             self._applied = self.corrections.version

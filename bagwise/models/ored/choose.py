@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import clone
 
+from bagwise.bags import instance_rows
 from bagwise.errors import DataError
 from bagwise.models._shared.decisions import Calibration, calibrate, held_out_scores, log_loss
 from bagwise.models._shared.scaling import is_text
@@ -48,7 +49,7 @@ def settings(model: Any, bags: Any, Y: np.ndarray) -> list[Setting]:
 
 
 def choose(
-    model: Any, bags: Any, Y: np.ndarray, weights: np.ndarray
+    model: Any, bags: Any, Y: np.ndarray, weights: np.ndarray, known: np.ndarray | None = None
 ) -> tuple[Setting, Calibration | None, np.ndarray]:
     """The setting to fit, its calibration (None for the union), and the held-out losses of all settings."""
     options = settings(model, bags, Y)
@@ -56,7 +57,7 @@ def choose(
         return options[0], None, np.full(1, np.nan)
     found, losses = [], []
     for setting in options:
-        score = partial(_scores, model, setting, bags, Y, weights)
+        score = partial(_scores, model, setting, bags, Y, weights, known)
         scores = held_out_scores(score, Y, weights)
         found.append(calibrate(scores, Y, weights))
         losses.append(log_loss(found[-1], scores, Y, weights))
@@ -64,7 +65,7 @@ def choose(
     return options[best], found[best] if model.decision == "calibrated" else None, np.array(losses)
 
 
-def _scores(model, setting, bags, Y, weights, train, test):
+def _scores(model, setting, bags, Y, weights, known, train, test):
     """Log-odds of the bags `test` by a model of the bags `train`, less exactly converged."""
     # steps of "em" are few by themselves, and its tolerance is another one
     tol = model.tol if model.solver == "em" else 10 * model.tol
@@ -75,7 +76,8 @@ def _scores(model, setting, bags, Y, weights, train, test):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # said about all bags
         try:
-            part._fit(bags[train], Y[train], weights[train])
+            seen = None if known is None else known[instance_rows(bags.offsets, train)[0]]
+            part._fit(bags[train], Y[train], weights[train], seen)
         except DataError:  # none of these bags can be used
             return np.full((len(test), Y.shape[1]), np.nan)
     return part._log_odds(bags[test])

@@ -191,7 +191,7 @@ class ORedClassifier(MIMLClassifier):
         inner, held_out, soft = self._plan(rng)
         folds = self._folds(Y, rng)
         history = []
-        Q = self._expectation(bags, Y, self._first(bags, Y), known)[0]
+        Q = self._expectation(bags, Y, self._first(bags, Y, known), known)[0]
         for last in [False] * (self.n_rounds - 1) + [True]:
             model = maximisation(inner, bags.X, Q, soft=soft)
             # what bags are calibrated on must not know their labels, not even by their other instances
@@ -235,7 +235,7 @@ class ORedClassifier(MIMLClassifier):
             return [(np.arange(len(Y)), np.arange(len(Y)))]
         return list(MultilabelKFold(n_folds, random_state=rng).split(Y, Y))
 
-    def _first(self, bags: Bags, Y: np.ndarray) -> np.ndarray:
+    def _first(self, bags: Bags, Y: np.ndarray, known: np.ndarray | None) -> np.ndarray:
         """Class probabilities of the instances to start from."""
         some = np.flatnonzero(bags.sizes > 0)
         uniform = np.full((bags.n_instances, self._n_classes), 1.0 / self._n_classes)
@@ -253,7 +253,8 @@ class ORedClassifier(MIMLClassifier):
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # sets that cannot be are dealt with; a rough start will do
-            softmax.fit(bags[some], Y[some])
+            # bags without instances have no row: all rows are those of the bags left
+            softmax.fit(bags[some], Y[some], instance_y=known)  # type: ignore[call-arg]
         P = softmax.annotate(bags[some], return_proba=True)[1]
         if self.has_background_:
             P = np.column_stack([P, 1.0 - P.sum(axis=1)])

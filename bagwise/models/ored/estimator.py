@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from bagwise.bags import instance_rows
 from bagwise.base import NO_LABEL, Traits
 from bagwise.base.parameters import JOBS, Choice, Flag, Number, Rules, Seed, Whole
 from bagwise.errors import DataError, quoted
@@ -21,6 +22,7 @@ from bagwise.models._shared.instance_softmax import (
 )
 from bagwise.models._shared.scaling import apply_scaling, learn_scaling
 from bagwise.models.ored.choose import choose
+from bagwise.models.ored.known import known_classes
 from bagwise.models.ored.likelihood import UnionLikelihood, climb_em, climb_lbfgs, posterior
 from bagwise.models.ored.union_posterior import LARGEST_MAX_LABELS, METHODS, TOO_MANY_LABELS
 from bagwise.parallel import small_products, threads
@@ -140,6 +142,11 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
     the calibrated log-odds. With a background and several labels, scores and labels of instances take the
     probability of an instance times that of its bag.
 
+    Instances that are known (``instance_y`` of ``fit``) enter exactly: with ``A_i`` the classes left to an
+    instance, the likelihood of a bag sums over the labellings within them, and the posterior of an instance
+    whose label is known is that label. A bag whose set contradicts what is known of its instances counts as
+    one that the model cannot produce.
+
     **Differences from [1]**: features are standardised and a penalty is on by default, since the
     likelihood of separable data has no maximum and the 50 iterations of [1]_ act as the regulariser
     (``solver="em", alpha=0`` is the printed recipe). Posteriors are not computed by its Algorithm 2,
@@ -162,7 +169,7 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
     True
     """
 
-    traits = Traits(instances="model", probabilities=True, sample_weight=True)
+    traits = Traits(instances="model", probabilities=True, sample_weight=True, known_instances=True)
 
     _parameters: ClassVar[Rules] = {
         "alpha": (Choice("auto"), Number(0)),
@@ -229,21 +236,22 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def _fit(self, bags, Y, weights):
+    def _fit(self, bags, Y, weights, known=None):
         if self.subset < 1 and self.solver != "em":
             raise ValueError("subset < 1 draws bags for each iteration of solver='em'; choose that solver")
         weights = np.ones(len(bags)) if weights is None else weights
-        setting, calibration, self.held_out_loss_ = choose(self, bags, Y, weights)
+        setting, calibration, self.held_out_loss_ = choose(self, bags, Y, weights, known)
         self.alpha_, self.background_ = setting
         self.has_background_ = bool(self.background_)
-        self._learn(bags, Y, weights)
+        self._learn(bags, Y, weights, known)
         self.decision_slope_ = self.decision_intercept_ = None
         if calibration is not None and self._target != "multiclass":
             self.decision_slope_, self.decision_intercept_ = calibration
 
-    def _learn(self, bags, Y, weights):
+    def _learn(self, bags, Y, weights, known):
         """Climb the likelihood of the bags under the setting chosen."""
-        used, candidates = self._usable(bags, Y, weights)
+        clamps = known_classes(known, Y.shape[1], self.has_background_)
+        used, candidates = self._usable(bags, Y, weights, clamps)
         rng = check_random_state(self.random_state)
         features, fold = self._prepare(bags, used, rng)
         seen = np.flatnonzero((Y[used > 0] > 0).any(axis=0))
@@ -257,6 +265,7 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
             fit_intercept=self.fit_intercept,
             background=self.background_ == "anywhere",
             candidates=candidates,
+            known=None if clamps is None else clamps.of_classes(classes),
             **self._inference(),
         )
         with small_products(product_size(features, len(classes))):
@@ -287,13 +296,15 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
 
     # ------------------------------------------------------------------ learning
 
-    def _usable(self, bags, Y, weights):
+    def _usable(self, bags, Y, weights, clamps):
         """Weights of the bags that take part, and which of them give candidate sets only."""
         n_labels = Y.sum(axis=1)
         impossible = n_labels > bags.sizes
         if not self.has_background_:
             impossible |= n_labels == 0
         too_many = n_labels > self.max_labels
+        if clamps is not None:
+            impossible |= self._contradicted(bags, Y, clamps) & ~too_many
         unusable = impossible | too_many
         self.n_unusable_ = int(unusable.sum())
         candidates = unusable & (self.unusable_bags == "candidates")
@@ -315,6 +326,19 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         if not used.any():
             raise DataError("no training bag is left: every label set is impossible, too large or pruned")
         return used, candidates
+
+    def _contradicted(self, bags, Y, clamps):
+        """Bags whose set cannot be the union of what their instances are known to carry or not."""
+        result = np.zeros(len(bags), dtype=bool)
+        which = np.unique(bags.index[clamps.rows])
+        rows, offsets = instance_rows(bags.offsets, which)
+        logits = np.zeros((len(rows), Y.shape[1] + self.has_background_))
+        logits[np.searchsorted(rows, clamps.rows)] = np.where(clamps.allowed, 0.0, -np.inf)
+        anywhere = self.background_ == "anywhere"
+        sets = self._with_background(Y)[which]
+        loglik = posterior(logits, offsets, sets, background=anywhere, **self._inference())[1]
+        result[which] = np.isneginf(loglik)
+        return result
 
     def _prepare(self, bags, used, rng):
         """Features to learn on, and the function that brings weights back to features as given."""

@@ -41,6 +41,8 @@ class UnionLikelihood:
         Whether the last column of ``W`` may move.
     candidates : ndarray of bool, shape (B,)
         Bags whose set is taken as candidates only: ``sum_i log sum_{c in Y} p_i(c)``.
+    known : Known, optional
+        Instances of which some classes are ruled out; their posterior and the likelihood heed it exactly.
     """
 
     def __init__(
@@ -57,7 +59,9 @@ class UnionLikelihood:
         method,
         max_labels,
         n_threads,
+        known=None,
     ):
+        self.known = known
         self.X, self.offsets, self.Y, self.weights = X, offsets, Y, weights
         # CSR both ways: a product with the transpose of CSR scatters, one with its own CSR gathers
         self.Xt = X.T.tocsr() if sparse.issparse(X) else X.T
@@ -79,6 +83,23 @@ class UnionLikelihood:
     def residual(self, logits: np.ndarray, weights: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         """Weighted log-likelihood and its gradient by the logits: posterior less prior, times weight."""
         given = self.weights if weights is None else weights
+        if self.known is not None:
+            return self._known_residual(logits, given)
+        return self._union_residual(logits, given)
+
+    def _known_residual(self, logits: np.ndarray, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        """With A the classes left to an instance, p(y) = p(A) p(y | A): the union is over p(y | A) alone."""
+        rows, allowed = self.known
+        clamped = self.known.clamped(logits)
+        value, R = self._union_residual(clamped, weights)
+        w = weights[np.searchsorted(self.offsets, rows, side="right") - 1]
+        log_p = logits[rows] - log_normaliser(logits[rows])[:, None]
+        inside = np.where(allowed, log_p, -np.inf)
+        mass = log_normaliser(inside)
+        R[rows] += w[:, None] * (np.exp(inside - mass[:, None]) - np.exp(log_p))
+        return value + float(w @ mass), R
+
+    def _union_residual(self, logits: np.ndarray, given: np.ndarray) -> tuple[float, np.ndarray]:
         weights = np.where(self.candidates, 0.0, given)
         if self.phantoms is None:
             R = np.empty_like(logits)

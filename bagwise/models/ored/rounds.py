@@ -9,6 +9,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
+from bagwise.models.ored.known import known_classes
 from bagwise.models.ored.likelihood import posterior
 
 FLOOR = 1e-3  # no class is taken for less probable than this: a forest says 0 where it means rarely
@@ -36,8 +37,8 @@ def expectation(
         Label sets.
     background : bool
         Whether ``P`` has one more class, at its end, for instances that carry no label.
-    known : ndarray of shape (n_instances,), optional
-        Label of instances that is known, -1 for the others.
+    known : ndarray of shape (n_instances,) or (n_instances, n_labels), optional
+        Labels of instances that are known, -1 for the others; see `known_classes`.
     max_labels : int, default=16
         Larger sets, and sets that cannot be, restrict the probabilities and no more.
     n_threads : int, default=1
@@ -59,10 +60,9 @@ def expectation(
            [0.135, 0.865, 0.   ]])
     """
     logits = np.log(np.maximum(P, FLOOR))
-    if known is not None:
-        rows = np.flatnonzero(known >= 0)
-        logits[rows] = -np.inf
-        logits[rows, known[rows]] = 0.0
+    clamps = known_classes(known, Y.shape[1], background)
+    if clamps is not None:
+        logits = clamps.clamped(logits)
     Y = np.ascontiguousarray(Y, dtype=np.int8)
     if background:
         Y = np.column_stack([Y, np.ones(len(Y), dtype=np.int8)])
