@@ -156,7 +156,7 @@ def transformer_of(recipe: Mapping[str, Any], **more: Any) -> ToBags:
             raise DataError("the recipe of these bags lacks what was learned from their files")
         try:
             for name, value in state.items():
-                if not name.endswith("_") or name.startswith("_"):
+                if not _is_learned(name):
                     raise DataError(f"the recipe of these bags would set {name!r}")
                 setattr(made, name, _restored(value))
         except (KeyError, TypeError, ValueError) as error:
@@ -207,8 +207,12 @@ def _is_plain(value: Any) -> bool:
 
 
 def _learned(transformer: ToBags) -> dict[str, Any]:
-    names = [name for name in vars(transformer) if name.endswith("_") and not name.startswith("_")]
+    names = [name for name in vars(transformer) if _is_learned(name)]
     return {name: getattr(transformer, name) for name in names if name != "n_features_out_"}
+
+
+def _is_learned(name: str) -> bool:
+    return name.endswith("_") and not name.startswith("__")
 
 
 def _stored(value: Any) -> Any:
