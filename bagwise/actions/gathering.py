@@ -35,6 +35,7 @@ def gather(
     n_jobs: int | None = None,
     strict: bool = False,
     cache: str | PathLike[str] | bool | None = True,
+    options: Mapping[str, Any] | None = None,
     say: Callable[[str], None] = lambda line: None,
     step: Callable[..., None] | None = None,
 ) -> dict[str, Any]:
@@ -46,7 +47,7 @@ def gather(
         Folders or files.
     out : path
         The data set, by its suffix; Parquet and npz keep the recipe.
-    labels, medium, params, n_jobs, strict, cache
+    labels, medium, params, n_jobs, strict, cache, options
         As in `bagwise.media.gather`.
     say, step : callable, optional
         Told what was found, and of every file done.
@@ -59,8 +60,18 @@ def gather(
     """
     check_target(out)
     _check_writer(out)
-    given = {"medium": medium, "params": params, "n_jobs": n_jobs, "strict": strict, "cache": cache}
-    found = collect(folders, labels, **given, say=say, step=step)  # type: ignore[arg-type]
+    found = collect(
+        folders,
+        labels,
+        medium=medium,
+        params=params,
+        n_jobs=n_jobs,
+        strict=strict,
+        cache=cache,
+        options=options,
+        say=say,
+        step=step,
+    )
     dataset = found.dataset
     write(dataset, out)
     assert dataset.recipe is not None
@@ -169,7 +180,14 @@ def open_for(
             raise BagwiseError("labels are given for raw files; a data set holds its own")
         return _without_empty(open_data(several[0], **where), model)
     found = collect(
-        several, labels, transformer=clone_fitted(transformer), n_jobs=n_jobs, cache=cache, say=say, step=step
+        several,
+        labels,
+        transformer=clone_fitted(transformer),
+        n_jobs=n_jobs,
+        cache=cache,
+        options=where.get("options"),
+        say=say,
+        step=step,
     )
     opened = _without_empty(found.dataset, model)
     return replace(opened, unreadable=found.unreadable, paths=found.paths)

@@ -34,6 +34,15 @@ def gather(
             "--param", "-p", "-P", metavar="NAME=VALUE", help="How to cut and describe; repeatable."
         ),
     ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            "-O",
+            metavar="NAME=VALUE",
+            help="How to read the labels: file_column, label_columns, separator; repeatable.",
+        ),
+    ] = None,
     n_jobs: Jobs = 1,
     strict: Annotated[
         bool,
@@ -51,10 +60,12 @@ def gather(
     """
     from bagwise import actions
 
-    params = assignments(param, "--param")
+    params, options = assignments(param, "--param"), assignments(option, "--option")
     try:
         with raw_files(n_jobs, cache, no_cache, quiet=as_json) as raw:
-            done = actions.gather(folders, out, labels, medium=medium, params=params, strict=strict, **raw)
+            done = actions.gather(
+                folders, out, labels, medium=medium, params=params, strict=strict, options=options, **raw
+            )
     except KeyboardInterrupt:
         advice = "" if no_cache else "; the same command goes on where it was"
         typer.echo(f"stopped, nothing written{advice}", err=True)

@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bagwise.bags import Bags
 from bagwise.dataset import Dataset
-from bagwise.errors import DataError, DataWarning
+from bagwise.errors import BagwiseError, DataError, DataWarning
 from bagwise.media._base import ToBags
 from bagwise.media._part import Unreadable
 from bagwise.media._sources import find_files
 from bagwise.media.cache import default_cache
 from bagwise.media.recipe import make_transformer, medium_named, places_of, recipe_of
 from bagwise.media.recognise import Paths, recognise
+
+if TYPE_CHECKING:
+    from bagwise.media.labels import Labels
 
 FOLDERS = "folders"  # in place of a table of labels: the names of the folders that files lie in
 _NAMED = 5  # files that a warning names
@@ -67,6 +70,7 @@ def gather(
     n_jobs: int | None = None,
     strict: bool = False,
     cache: Cache = True,
+    options: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Make a data set from folders of recordings, pictures, documents or embeddings.
 
@@ -93,6 +97,9 @@ def gather(
     cache : path or bool, default=True
         Folder for parts already made, so that a stopped run goes on and a new file costs only itself; True
         is the user's cache folder (see `bagwise.media.cache.default_cache`), False keeps nothing.
+    options : mapping, optional
+        How to read the labels: ``file_column``, ``label_columns`` and ``separator`` of
+        `bagwise.media.labels.read_labels`.
 
     Returns
     -------
@@ -110,7 +117,16 @@ def gather(
     >>> data.bags.bag_ids.tolist()[:2], data.recipe["medium"]
     (['document_000.txt', 'document_001.txt'], 'text')
     """
-    found = collect(folders, labels, medium=medium, params=params, n_jobs=n_jobs, strict=strict, cache=cache)
+    found = collect(
+        folders,
+        labels,
+        medium=medium,
+        params=params,
+        n_jobs=n_jobs,
+        strict=strict,
+        cache=cache,
+        options=options,
+    )
     reasons = [f"{path} ({reason})" for path, reason in found.unreadable]
     _warn("could not be read and are left out", reasons)
     _warn("have no labels and are left out", found.without_labels)
@@ -128,6 +144,7 @@ def collect(
     n_jobs: int | None = None,
     strict: bool = False,
     cache: Cache = True,
+    options: Mapping[str, Any] | None = None,
     transformer: ToBags | None = None,
     say: Callable[[str], None] = lambda line: None,
     step: Callable[..., None] | None = None,
@@ -136,7 +153,7 @@ def collect(
 
     Parameters
     ----------
-    folders, labels, medium, params, n_jobs, strict, cache
+    folders, labels, medium, params, n_jobs, strict, cache, options
         As in `gather`.
     transformer : ToBags, optional
         A fitted transformer in place of ``medium`` and ``params``, as a model keeps it.
@@ -145,9 +162,9 @@ def collect(
     step : callable, optional
         Called as ``step(1, file, total)`` after each file.
     """
-    if transformer is not None:
-        medium = transformer.medium
-    found = recognise(folders, medium, leave_out=_tables(labels, medium))
+    wanted = medium if transformer is None else type(transformer)
+    tables = _tables(labels, medium if transformer is None else transformer.medium)
+    found = recognise(folders, wanted, leave_out=tables)
     said = [found.said]
     say(found.said)
     if transformer is None:
@@ -174,47 +191,58 @@ def collect(
                 stacklevel=2,
             )
     bags = maker.bags_of(named)
-    recipe = recipe_of(maker) if transformer is None else None
-    gone: tuple[list[str], list[str]] = ([], [])
-    if labels is None:
-        dataset = Dataset(bags, recipe=recipe)
-    else:
-        failed = [file.path for file in unreadable]
-        dataset, line, *gone = _labelled(bags, labels, found.medium, failed, strict, recipe)  # type: ignore
-        said.append(line)
-        say(line)
-    empty = [str(i) for i in dataset.bags.bag_ids[dataset.bags.sizes == 0]]
     paths = {file.name: file.path for file in found.files}
-    return Gathered(dataset, said, unreadable, gone[0], gone[1], empty, paths)
+    recipe = recipe_of(maker) if transformer is None else None
+    if labels is None:
+        return Gathered(Dataset(bags, recipe=recipe), said, unreadable, [], [], _empty(bags), paths)
+    root = folders if isinstance(folders, (str, PathLike)) else folders[0] if len(folders) == 1 else None
+    failed = [file.path for file in unreadable]
+    known = read(labels, [*map(str, bags.bag_ids), *failed], found.medium, root, options)
+    without = [name for name in known.files_without if name not in set(failed)]
+    if strict and (without or known.unknown_files):
+        problem = (
+            f"no labels for {_some(without)}" if without else f"no file for {_some(known.unknown_files)}"
+        )
+        raise DataError(problem, path=labels)
+    said.append(known.said)
+    say(known.said)
+    dataset = replace(_labelled(bags, known, labels), recipe=recipe)
+    strange = list(known.unknown_files)
+    return Gathered(dataset, said, unreadable, without, strange, _empty(dataset.bags), paths)
 
 
-def _labelled(
-    bags: Bags, labels: Any, medium: str, failed: list[str], strict: bool, recipe: Any
-) -> tuple[Dataset, str, list[str], list[str]]:
-    """The bags that the labels speak of, with them; files without labels and labels without files."""
-    from bagwise.media.labels import instance_labels, read_labels
+def read(labels: Any, files: list[str], medium: str, root: Any, options: Mapping[str, Any] | None) -> Labels:
+    """Labels of files by their names."""
+    from bagwise.media.labels import read_labels
+
+    where = root if root is not None and os.path.isdir(root) else None
+    try:
+        return read_labels(labels, files, places_of(medium), root=where, **(options or {}))
+    except TypeError as error:
+        if not options:
+            raise
+        raise BagwiseError(f"labels cannot be read with the options {dict(options)}: {error}") from None
+
+
+def _labelled(bags: Bags, found: Labels, path: Any) -> Dataset:
+    """The bags that the labels speak of, with them."""
+    from bagwise.media.labels import instance_labels
 
     names = [str(name) for name in bags.bag_ids]
-    found = read_labels(labels, [*names, *failed], places_of(medium))
-    without = [name for name in found.files_without if name not in set(failed)]
-    strange = list(found.unknown_files)
-    if strict and (without or strange):
-        problem = f"no labels for {_some(without)}" if without else f"no file for {_some(strange)}"
-        raise DataError(problem, path=labels)
     known = np.array([name in found.bag_labels for name in names])
     if not known.any():
-        raise DataError(
-            f"its labels are of other files: {_some(strange) or 'none'}; the files are {_some(names)}",
-            path=labels,
-        )
+        raise DataError(f"has no labels for any of the files that could be read ({_some(names)})", path=path)
+    if not found.label_names:
+        raise DataError("there is no label in it, for any of the files", path=path)
     bags = bags if known.all() else bags[known]
     sets: Any = [found.bag_labels[str(name)] for name in bags.bag_ids]
     label_names = tuple(found.label_names)
     places = instance_labels(found.spans, bags, label_names) if found.spans else None
-    if not label_names:
-        raise DataError("no label in it", path=labels)
-    dataset = Dataset(bags, sets, label_names, instance_Y=places, recipe=recipe)
-    return dataset, found.said, without, strange
+    return Dataset(bags, sets, label_names, instance_Y=places)
+
+
+def _empty(bags: Any) -> list[str]:
+    return [str(i) for i in bags.bag_ids[bags.sizes == 0]]
 
 
 def _tables(labels: str | PathLike[str] | None, medium: str | None) -> list[str | PathLike[str]]:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bagwise.errors import DataError
+from bagwise.media._base import ToBags
 from bagwise.media._sources import Source, find_files
-from bagwise.media.recipe import MEDIA, medium_named, transformer_class, transformers
+from bagwise.media.recipe import MEDIA, transformer_class, transformers
 
 _MAJORITY = 10  # a medium with so many times the files of all others together is meant
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
@@ -25,7 +26,10 @@ class Found(NamedTuple):
 
 
 def recognise(
-    folders: Paths, medium: str | None = None, *, leave_out: Iterable[str | PathLike[str]] = ()
+    folders: Paths,
+    medium: str | type[ToBags] | None = None,
+    *,
+    leave_out: Iterable[str | PathLike[str]] = (),
 ) -> Found:
     """Find the files of a medium in folders (or among files).
 
@@ -33,7 +37,7 @@ def recognise(
     ----------
     folders : path or sequence of paths
         Folders, which are searched to their depths, or files.
-    medium : str, optional
+    medium : str or subclass of ToBags, optional
         The medium; by default what nearly all files are. A notice among recordings does not matter, as many
         texts as recordings do.
     leave_out : paths
@@ -48,8 +52,8 @@ def recognise(
     where = _names(folders)
     if medium is None:
         medium = _by_majority(all_files, where)
-    medium = medium_named(medium)
-    cls = transformer_class(medium)
+    cls = transformer_class(medium) if isinstance(medium, str) else medium
+    medium = cls.medium
     files = _with(all_files, cls.suffixes)
     if not files and cls.also:
         files = _with(all_files, cls.also)

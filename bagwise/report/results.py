@@ -40,7 +40,8 @@ def prediction_table(
         "labels": pa.array(label_sets(np.asarray(predicted), names), pa.list_(pa.string())),
     }
     for k, name in enumerate(names):
-        columns[f"score.{name}" if name in ("bag_id", "labels") else name] = pa.array(scores[:, k])
+        title = f"score.{name}" if name in ("bag_id", "labels") else name
+        columns[title] = pa.array(scores[:, k], from_pandas=True)  # no score, NaN, is a gap
     return pa.table(columns)
 
 
