@@ -4,9 +4,10 @@
 2. The noise floor of a bin is a low quantile of its smoothed powers over ``SEGMENT`` seconds (the last
    segment takes the rest of the recording with it, so it is up to twice as long). Hum, wind and rain that
    last become floor.
-3. What exceeds the floor by ``threshold`` dB is marked; gaps of up to ``gap`` seconds and two bins are
-   closed.
-4. Marked cells that touch are one call, if it lasts and covers enough.
+3. What exceeds the floor by ``threshold`` dB is marked, but not the skirts of louder sound: what lies 25 dB
+   below the loudest mark within 20 ms and 1500 Hz, or 40 dB below that of all frequencies.
+4. Gaps of up to ``gap`` seconds and two bins are closed.
+5. Marked cells that touch are one call, if it lasts and covers enough.
 
 Only what later frames may still change is kept: about two segments, and calls that are not yet over. A call
 that crosses a segment's end is whole. One that has lasted ``LONGEST`` seconds when a segment ends is cut
@@ -26,6 +27,10 @@ SEGMENT = 60.0  # seconds
 LONGEST = 30.0  # seconds
 QUANTILE = 0.3  # of smoothed powers: where the floor lies; calls may fill 70 % of the time
 BINS_CLOSED = 2
+NEAR = (25.0, 1500.0)  # dB below the loudest within so many Hz at which its skirts end
+FAR = 40.0  # the same across all frequencies: clicks
+SKIRT_FRAMES = 2  # frames before and after
+_SIGHT = SKIRT_FRAMES + 1  # frames on either side that the marks of a frame depend on
 
 
 def calls(
@@ -99,27 +104,24 @@ class _Finder:
         done = stop if last else max(stop - 2 * self.reach, self.open_base + len(self.open))
         closed = self._close(done)
         yield from self._components(np.concatenate([self.open, closed]), done, last, least)
-        self.at_hand.forget(min(self.open_base, stop - 1))  # smoothing wants one frame before
+        self.at_hand.forget(min(self.open_base, stop - _SIGHT))
         starts = [first for first, _ in self.floors[1:]]
         while starts and starts[0] <= self.at_hand.base:
             self.floors.pop(0)
             starts.pop(0)
 
     def _mark(self, stop: int) -> None:
-        from scipy.ndimage import uniform_filter
-
-        # one frame more on either side where there is one: then smoothing knows no segments
+        """Mark the frames up to ``stop``, with some more on either side in sight where there are some."""
         first, base = self.marked, self.at_hand.base
-        before = min(1, first - base)
-        after = min(1, self.at_hand.end - stop)
+        before = min(_SIGHT, first - base)
+        after = min(_SIGHT, self.at_hand.end - stop)
         P = self.at_hand.P[first - before - base : stop + after - base]
-        smooth = uniform_filter(P, size=3, mode="nearest")[before : len(P) - after]
-        k = int(QUANTILE * (len(smooth) - 1))
-        floor = np.partition(smooth, k, axis=0)[k]
+        inner = slice(before, len(P) - after)
+        smooth = smoothed(P)
+        k = int(QUANTILE * (stop - first - 1))
+        floor = np.partition(smooth[inner], k, axis=0)[k]
         self.floors.append((first, floor))
-        # A floor of digital silence would mark the faintest hiss.
-        marks = smooth > np.maximum(floor, np.float32(1e-13)) * self.factor
-        self.marks = np.concatenate([self.marks, marks])
+        self.marks = np.concatenate([self.marks, marked(smooth, floor, self.factor, self.grid)[inner]])
         self.marked = stop
 
     def _close(self, done: int) -> np.ndarray:
@@ -170,6 +172,29 @@ class _Finder:
         starts = np.array([start for start, _ in self.floors])
         which = np.searchsorted(starts, np.arange(first, first + n), side="right") - 1
         return np.stack([floor for _, floor in self.floors])[which]
+
+
+def smoothed(P: np.ndarray) -> np.ndarray:
+    """Powers averaged over 3 frames and 3 bins."""
+    from scipy.ndimage import uniform_filter
+
+    return uniform_filter(P, size=3, mode="nearest")
+
+
+def marked(smooth: np.ndarray, floor: np.ndarray, factor: np.float32, grid: Grid) -> np.ndarray:
+    """Cells that stand out from the floor and are no skirts of a louder one.
+
+    A loud tone leaks into all bins where it begins and ends; over a low floor these skirts would tie calls
+    together that have nothing in common.
+    """
+    from scipy.ndimage import maximum_filter1d
+
+    # A floor of digital silence would mark the faintest hiss.
+    marks = smooth > np.maximum(floor, np.float32(1e-13)) * factor
+    loud = maximum_filter1d(np.where(marks, smooth, np.float32(0)), 2 * SKIRT_FRAMES + 1, axis=0)
+    marks &= smooth > loud.max(axis=1, keepdims=True) * np.float32(10 ** (-FAR / 10))
+    near = maximum_filter1d(loud, 2 * round(NEAR[1] / grid.step) + 1, axis=1)
+    return marks & (smooth > near * np.float32(10 ** (-NEAR[0] / 10)))
 
 
 def closing(marks: np.ndarray, reach: int) -> np.ndarray:

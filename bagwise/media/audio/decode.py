@@ -8,9 +8,10 @@ or one `DataError` of one line; memory is that of one block.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,17 +26,27 @@ MAX_HOURS = 48.0
 LOUDEST = 1e6  # full scale is 1; some programs write floats of the size of 16-bit integers
 BLOCK = 1 << 18  # values (samples times channels) that are decoded at once
 
+_UNKNOWN = 2**31 - 2**16  # from here on a count says "not known when the header was written"
+_EARLY = "ends before its header says it does; what is there was taken"
 _MAGIC = (b"RIFF", b"RIFX", b"RF64", b"fLaC", b"OggS", b"FORM", b".snd", b"caff", b"riff", b"ID3")
 
 
-def open_samples(source: Any, channel: str | int = "mean", block: int = BLOCK) -> tuple[int, Iterator]:
-    """Rate of a recording in Hz and an iterator over its mono float32 blocks.
+class Recording(NamedTuple):
+    """Rate in Hz, mono float32 blocks to be taken once, and notes, complete when the last block is taken."""
+
+    rate: int
+    blocks: Iterator[np.ndarray]
+    notes: list[str]
+
+
+def open_recording(source: Any, channel: str | int = "mean", block: int = BLOCK) -> Recording:
+    """Open a recording for reading in blocks.
 
     Parameters
     ----------
     source : path or (array, rate)
-        A sound file, or samples in memory: 1-D, or 2-D with one column per channel; whole numbers are
-        scaled by the range of their type, floats have full scale 1.
+        A sound file, or samples in memory: 1-D, or 2-D with one column per channel; whole numbers are scaled
+        by the range of their type, floats have full scale 1.
     channel : "mean" or int
         The mean of all channels, or the number of one of them, from 0.
     block : int
@@ -44,16 +55,21 @@ def open_samples(source: Any, channel: str | int = "mean", block: int = BLOCK) -
     Examples
     --------
     >>> import numpy as np
-    >>> rate, blocks = open_samples((np.zeros((48000, 2), dtype=np.int16), 48000))
+    >>> rate, blocks, _ = open_recording((np.zeros((48000, 2), dtype=np.int16), 48000))
     >>> rate, sum(len(block) for block in blocks)
     (48000, 48000)
     """
     if isinstance(source, tuple):
         return _from_memory(source, channel, block)
+    if not isinstance(source, (str, os.PathLike)):
+        raise DataError(
+            f"a recording is a path or a pair (samples, rate), got {type(source).__name__}"
+            + ("; say at which rate it was recorded" if isinstance(source, np.ndarray) else "")
+        )
     return _from_file(Path(source), channel, block)
 
 
-def _from_memory(source: tuple, channel: str | int, block: int) -> tuple[int, Iterator]:
+def _from_memory(source: tuple, channel: str | int, block: int) -> Recording:
     if len(source) != 2:
         raise DataError(f"a recording in memory is a pair (array, rate), got {len(source)} values")
     x, rate = np.asarray(source[0]), source[1]
@@ -73,7 +89,7 @@ def _from_memory(source: tuple, channel: str | int, block: int) -> tuple[int, It
         for start in range(0, len(x), step):
             yield _mono(_scaled(x[start : start + step]), column, start, rate, None)
 
-    return rate, blocks()
+    return Recording(rate, blocks(), [])
 
 
 def _scaled(x: np.ndarray) -> np.ndarray:
@@ -83,7 +99,7 @@ def _scaled(x: np.ndarray) -> np.ndarray:
     return ((x.astype(np.float64) - (half if x.dtype.kind == "u" else 0.0)) / half).astype(np.float32)
 
 
-def _from_file(path: Path, channel: str | int, block: int) -> tuple[int, Iterator]:
+def _from_file(path: Path, channel: str | int, block: int) -> Recording:
     soundfile = _soundfile()
     _check_kind(path)
     try:
@@ -100,11 +116,16 @@ def _from_file(path: Path, channel: str | int, block: int) -> tuple[int, Iterato
     except BaseException:
         handle.close()
         raise
+    # The package seeks to where it is after every read, which is slow, and fails at the end of a file whose
+    # header does not know its length; it does not if it believes that it cannot.
+    handle.seekable = lambda: False
+    notes = _notes(handle)
     step = max(block // n_channels, 1)
 
     def blocks() -> Iterator[np.ndarray]:
         done = 0
         with handle:
+            claimed = handle.frames
             while True:
                 try:
                     x = handle.read(step, dtype="float32", always_2d=True)
@@ -118,8 +139,17 @@ def _from_file(path: Path, channel: str | int, block: int) -> tuple[int, Iterato
                 done += len(x)
         if done == 0:
             raise DataError("holds no samples that can be decoded", path=path)
+        if done < claimed < _UNKNOWN and not notes:
+            notes.append(_EARLY)
 
-    return rate, blocks()
+    return Recording(rate, blocks(), notes)
+
+
+def _notes(handle: Any) -> list[str]:
+    """What the decoder says of bytes that the header promises and the file lacks (power was lost)."""
+    log = str(handle.extra_info)
+    sizes = re.findall(r"(?im)^ *(?:data|SSND|data size) *: *(\d+) \(should be (\d+)\)", log)
+    return [_EARLY] if any(int(found) < int(promised) < _UNKNOWN for promised, found in sizes) else []
 
 
 def _check_kind(path: Path) -> None:
@@ -203,4 +233,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, BagwiseError):
         return str(error)
     text = str(getattr(error, "error_string", "") or error) or type(error).__name__
+    if "does not exist" in text:  # what it says of an MP3 without a single whole frame
+        return "damaged or cut off"
     return " ".join(text.split()).rstrip(".")

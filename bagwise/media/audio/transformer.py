@@ -13,7 +13,7 @@ from bagwise.errors import DataError
 from bagwise.media._base import COMMON, Part, ToBags
 from bagwise.media.audio.calls import calls
 from bagwise.media.audio.cut import Cut
-from bagwise.media.audio.decode import BLOCK, SUFFIXES, open_samples
+from bagwise.media.audio.decode import BLOCK, SUFFIXES, open_recording
 from bagwise.media.audio.describe import describe, feature_table
 from bagwise.media.audio.exported import ExportedEmbeddings
 from bagwise.media.audio.resample import ratio, resampled
@@ -50,7 +50,7 @@ class AudioToBags(ToBags):
         Number of mel bands; two numbers of the description for each.
     channel : "mean" or int, default="mean"
         The mean of all channels, or the number of one, from 0.
-    threshold : float, default=10.0
+    threshold : float, default=8.0
         Of calls: dB over the noise floor of their bin.
     gap : float, default=0.05
         Of calls: silence in seconds that is still inside one call.
@@ -82,7 +82,7 @@ class AudioToBags(ToBags):
     >>> bags = AudioToBags().fit_transform([(song, 48000)])
     >>> bags.sizes, bags.n_features, bags.instance_info["start"].round(2)
     (array([3]), 103, array([0., 3., 4.]))
-    >>> calls = AudioToBags("calls", threshold=15).transform([(song, 48000)])
+    >>> calls = AudioToBags("calls").transform([(song, 48000)])
     >>> calls.instance_info["start"].round(1), calls.instance_info["end"].round(1)
     (array([5.]), array([7.]))
     """
@@ -121,7 +121,7 @@ class AudioToBags(ToBags):
         high: float = 16000.0,
         bands: int = 28,
         channel: str | int = "mean",
-        threshold: float = 10.0,
+        threshold: float = 8.0,
         gap: float = 0.05,
         min_duration: float = 0.05,
         min_area: float = 20.0,
@@ -181,7 +181,7 @@ class AudioToBags(ToBags):
 
     def _part(self, source: Any, block: int = BLOCK) -> Part:
         grid = self._grid()
-        rate, blocks = open_samples(source, self.channel, block)
+        rate, blocks, notes = open_recording(source, self.channel, block)
         factor = ratio(rate, grid.rate)
         seconds = float(1 / (rate * factor))  # of one sample at the working rate
         by_callable = self.embedding if callable(self.embedding) else None
@@ -201,7 +201,9 @@ class AudioToBags(ToBags):
         )
         if self.embedding is not None and not callable(self.embedding) and len(X):
             X = np.hstack([X, ExportedEmbeddings(self.embedding).rows(source, start, end)])
-        return Part(X, {"start": start, "end": end, "low": low, "high": high})
+        if not len(X):
+            notes.append(f"holds no call {self.threshold:g} dB over its noise")
+        return Part(X, {"start": start, "end": end, "low": low, "high": high}, tuple(notes))
 
     def _cuts(self, parts: Iterator, grid: Grid, rate: int, with_samples: bool) -> Iterator[Cut]:
         if self.cut == "windows":

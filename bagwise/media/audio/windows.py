@@ -58,7 +58,7 @@ def windows(
 
     for P, x in parts:
         at_hand.add(P, x)
-        while at_hand.end >= following + step * (TOGETHER - 1) + max(n_frames, step):
+        while at_hand.end >= following + step * (TOGETHER - 1) + max(-(-size // grid.hop), step):
             yield cut(following, TOGETHER, n_frames, size)
             following += TOGETHER * step
             at_hand.forget(following - n_frames)
