@@ -12,6 +12,7 @@ from bagwise.errors import DataError, OptionalDependencyError
 __all__ = ["Reduced", "read_tiff"]
 
 _MAX_SEGMENT = 1 << 28  # bytes of one strip or tile
+_BUFFER = 1 << 24  # bytes read ahead
 _MAX_FULL = 1 << 36  # pixels: beyond this a header is taken for damaged
 
 
@@ -36,7 +37,7 @@ def read_tiff(file: Any, max_side: int) -> tuple[Reduced, int, bool]:
         several = len(tiff.pages) > 1 and not getattr(tiff.pages[1], "is_reduced", False)
         factor = math.ceil(max(height, width) / max_side)
         sums = np.zeros((math.ceil(height / factor), math.ceil(width / factor), channels))
-        for segment, index, _ in page.segments(sort=True):
+        for segment, index, _ in page.segments(sort=True, maxworkers=1, buffersize=_BUFFER):
             if segment is None:
                 continue  # a hole: nothing was written there
             top, left = index[-3], index[-2]

@@ -42,12 +42,25 @@ def hashed(
 
 
 class Vocabulary(NamedTuple):
-    """Terms in order, the weight of each, and their hashes (sorted, with the term of each)."""
+    """Terms in order, the weight of each, and their keys (sorted, with the number of the term of each)."""
 
     terms: np.ndarray
     idf: np.ndarray
     keys: np.ndarray
     term_of_key: np.ndarray
+
+    @classmethod
+    def of(cls, terms: np.ndarray, idf: np.ndarray) -> Vocabulary:
+        """A vocabulary from its terms and weights alone, as a file keeps it."""
+        if not len(terms) or np.shape(idf) != (len(terms),):
+            raise DataError(f"a vocabulary of {len(terms)} terms has {np.size(idf)} weights")
+        words = [str(term).encode("utf-8", "replace") for term in terms]
+        ends = np.cumsum([len(word) for word in words])
+        starts = np.concatenate([[0], ends[:-1]])
+        letters = np.frombuffer(b"".join(words), dtype=np.uint8)
+        keys, _ = _keys(Tokens(letters, starts, ends, np.zeros(len(words), dtype=np.int64)), 1)
+        by_key = np.argsort(keys)
+        return cls(terms, np.asarray(idf, dtype=np.float32), keys[by_key], by_key)
 
 
 def learn_vocabulary(
@@ -93,17 +106,15 @@ def learn_vocabulary(
     words = np.array([names[key] for key in keys.tolist()], dtype=object)
     if max_terms is not None and len(words) > max_terms:
         best = np.lexsort((words, -counts))[:max_terms]
-        words, keys, in_parts = words[best], keys[best], in_parts[best]
+        words, in_parts = words[best], in_parts[best]
     if not len(words):
         raise DataError(
             f"no term is left of {n_parts} parts of text with min_df={min_df}, max_df={max_df:g}; "
             "are there words of two letters or more?"
         )
     order = np.argsort(words)
-    words, keys, in_parts = words[order], keys[order], in_parts[order]
-    idf = np.log((1 + n_parts) / (1 + in_parts)) + 1  # as scikit-learn's smooth_idf
-    by_key = np.argsort(keys)
-    return Vocabulary(words, idf.astype(np.float32), keys[by_key], by_key)
+    idf = np.log((1 + n_parts) / (1 + in_parts[order])) + 1  # as scikit-learn's smooth_idf
+    return Vocabulary.of(words[order], idf)
 
 
 def tf_idf(

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from os import PathLike
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy import sparse
@@ -25,6 +26,7 @@ __all__ = ["TextToBags"]
 _HTML = (".html", ".htm", ".xhtml")
 _MAX_BYTES = 2**30  # a text of one file; memory is about ten times that
 _LONGEST_PATH = 4096
+_KNOWN: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # vocabularies of fitted transformers
 
 
 class TextToBags(ToBags):
@@ -282,14 +284,15 @@ class TextToBags(ToBags):
             max_terms=self.max_terms,
         )
         self.vocabulary_, self.idf_ = found.terms, found.idf
-        self._keys_, self._term_of_key_ = found.keys, found.term_of_key
 
     def _finish(self, part: Part) -> Part:
         if not self._learns():
             return part
         from bagwise.media.text.describe import Vocabulary, tf_idf
 
-        known = Vocabulary(self.vocabulary_, self.idf_, self._keys_, self._term_of_key_)
+        known = _KNOWN.get(self)
+        if known is None or known.terms is not self.vocabulary_:  # found by hash: made once, kept in no file
+            known = _KNOWN[self] = Vocabulary.of(self.vocabulary_, self.idf_)
         n = len(part.places["text"])
         X = tf_idf(self._tokens(part), n, known, n_grams=tuple(self.n_grams), sublinear=self.sublinear)
         return part._replace(X=X)

@@ -1,0 +1,163 @@
+"""Arrays in NumPy's files and in safetensors: mapped into memory where they are stored as they are."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import zipfile
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from bagwise.errors import DataError
+from bagwise.media.embeddings.stored import Stored, check_claim, refused
+
+__all__ = ["open_npy", "open_npz", "open_safetensors"]
+
+_LONGEST_HEADER = 100 << 20
+_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1"}
+_TYPES |= {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1", "BF16": "<u2"}
+
+
+def open_npy(path: str) -> dict[str, Stored]:
+    """One array, mapped."""
+    try:
+        with open(path, "rb") as file:
+            shape, fortran, dtype = _header(file)
+            at = file.tell()
+        _check_plain(dtype, "the array")
+        check_claim(path, shape, dtype.itemsize, "the array")
+        if math.prod(shape) * dtype.itemsize > os.path.getsize(path) - at:
+            raise DataError("is truncated: it ends before its array does")
+    except OSError as error:
+        raise refused(error, "a NumPy array") from None
+    return {"features": _mapped(path, dtype, at, shape, "F" if fortran else "C")}
+
+
+def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
+    try:
+        version = npy.read_magic(file)
+        if version == (1, 0):
+            return npy.read_array_header_1_0(file)
+        if version == (2, 0):
+            return npy.read_array_header_2_0(file)
+    except Exception as error:  # the header is a Python literal, which fails in every way that Python knows
+        raise refused(error, "a NumPy array") from None
+    raise DataError(f"is a NumPy array of version {version}, which no file of numbers needs")
+
+
+def _check_plain(dtype: np.dtype, what: str) -> None:
+    if dtype.kind not in "fiub":
+        reason = (
+            "pickled objects, which are not opened" if dtype.hasobject else f"{dtype} in place of numbers"
+        )
+        raise DataError(f"{what} holds {reason}")
+
+
+def _mapped(path: str, dtype: Any, offset: int, shape: tuple[int, ...], order: Any = "C") -> Stored:
+    dtype = np.dtype(dtype)
+
+    def read() -> np.ndarray:
+        if 0 in shape:
+            return np.zeros(shape, dtype=dtype)
+        # a plain array over the map: slices of np.memmap itself are slow to make
+        return np.asarray(np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape, order=order))
+
+    return Stored(shape, dtype.kind, read)
+
+
+def open_npz(path: str) -> dict[str, Stored]:
+    """Arrays of an archive; those that are not compressed are mapped."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            return {m.filename.removesuffix(".npy"): _member(path, archive, m) for m in members}
+    except DataError:
+        raise
+    except Exception as error:  # zip files fail in many ways
+        raise refused(error, "an npz archive") from None
+
+
+def _member(path: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Stored:
+    what = f"array {member.filename[:60]!r}"
+    with archive.open(member) as stream:
+        head = io.BytesIO(stream.read(1 << 16))
+    shape, fortran, dtype = _header(head)
+    if dtype.kind not in "fiub":  # texts and objects beside the numbers are passed over unread
+        return Stored(shape, "O" if dtype.hasobject else dtype.kind, lambda: None)
+    check_claim(path, shape, dtype.itemsize, what)
+    n_bytes = math.prod(shape) * dtype.itemsize
+    if head.tell() + n_bytes > member.file_size:
+        raise DataError(f"{what} is truncated")
+    if member.compress_type == zipfile.ZIP_STORED and not fortran:
+        with open(path, "rb") as file:
+            file.seek(member.header_offset)
+            local = file.read(30)
+        if len(local) == 30 and local[:4] == b"PK\x03\x04":
+            names = int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
+            at = member.header_offset + 30 + names + head.tell()
+            if at + n_bytes <= os.path.getsize(path):
+                return _mapped(path, dtype, at, shape)
+
+    def read() -> np.ndarray:
+        try:
+            with zipfile.ZipFile(path) as again, again.open(member) as stream:
+                stream.read(head.tell())
+                out = np.empty(n_bytes, dtype=np.uint8)
+                done = 0
+                while done < n_bytes:
+                    block = stream.read(min(1 << 20, n_bytes - done))
+                    if not block:
+                        raise DataError(f"{what} is truncated")
+                    out[done : done + len(block)] = np.frombuffer(block, dtype=np.uint8)
+                    done += len(block)
+        except DataError:
+            raise
+        except Exception as error:
+            raise refused(error, "an npz archive") from None
+        return out.view(dtype).reshape(shape, order="F" if fortran else "C")
+
+    return Stored(shape, dtype.kind, read)
+
+
+def open_safetensors(path: str) -> dict[str, Stored]:
+    """Tensors, mapped; the format is eight bytes, a header in JSON, and the numbers."""
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(size - 8, _LONGEST_HEADER):
+            raise DataError("cannot be read as safetensors (its header is longer than the file)")
+        text = file.read(length)
+    try:
+        header = json.loads(text.decode("utf-8"))
+        facts = header.pop("__metadata__", {}) or {}
+        found = {}
+        for name, entry in header.items():
+            shape = tuple(int(n) for n in entry["shape"])
+            begin, end = (int(n) for n in entry["data_offsets"])
+            found[name] = _tensor(
+                path, entry["dtype"], shape, (8 + length + begin, 8 + length + end), size, facts
+            )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise error if isinstance(error, DataError) else refused(error, "safetensors") from None
+    return found
+
+
+def _tensor(
+    path: str, kind: str, shape: tuple[int, ...], span: tuple[int, int], size: int, facts: Any
+) -> Stored:
+    if kind not in _TYPES:
+        return Stored(shape, "V", lambda: None, facts)
+    dtype = np.dtype(_TYPES[kind])
+    if any(n < 0 for n in shape) or math.prod(shape) * dtype.itemsize != span[1] - span[0] or span[1] > size:
+        raise DataError(
+            f"a tensor of shape {shape} lies outside of the file, or has another size than declared"
+        )
+    mapped = _mapped(path, dtype, span[0], shape)
+    if kind != "BF16":
+        return Stored(shape, dtype.kind, mapped.read, facts)
+    # the upper half of float32
+    return Stored(shape, "f", lambda: (mapped.read().astype(np.uint32) << 16).view(np.float32), facts)

@@ -1,0 +1,194 @@
+"""Which arrays of a file are features, which are coordinates, and how many bags they are.
+
+====================================  =====================================================================
+``features`` (+ ``coords``)           one bag: CLAM, TRIDENT, and any file with one table of numbers
+groups with ``features`` in each      a bag per group, called by its path
+``features`` and ``offsets``          bags in a row: bag i is rows offsets[i] to offsets[i + 1]
+several tables and none so called     a bag per table, called by its name
+====================================  =====================================================================
+
+Features may be (n, d), (1, n, d) or, for one vector, (d,). Coordinates are the top left corners of tiles
+(x, y) in pixels of level 0, or (x, y, width, height).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bagwise.errors import DataError
+from bagwise.media._part import Part
+from bagwise.media.embeddings.stored import Stored, as_float
+
+__all__ = ["parts_of"]
+
+FEATURES = ("features", "feats", "embeddings", "embedding", "feature", "x", "data")
+COORDS = ("coords", "coordinates", "coord", "positions", "locations", "xy")
+_SPACED = "has no size of its tiles; the distance between them, {:g} pixels, was taken (or give tile_size=)"
+_OTHER = "has coordinates of {} columns in place of x and y; they were left out"
+_SHOWN = 8
+
+
+def parts_of(
+    arrays: Mapping[str, Stored], features: str | None, coords: str | None, tile_size: float | None
+) -> list[tuple[str, Part]]:
+    """Bags of a file, each with its name inside; "" for a file that is one bag."""
+    numbers = {name: a for name, a in arrays.items() if a.kind in "fiub"}
+    root = _pick(_inside(numbers, ""), features, FEATURES)
+    if root is not None:
+        where = _pick(_inside(numbers, ""), coords, COORDS)
+        if "offsets" in arrays and root != "offsets":
+            return _rows_of_bags(arrays, root, where, tile_size)
+        return [("", _part(numbers[root], numbers.get(where or ""), tile_size))]
+    groups = sorted({name.rpartition("/")[0] for name in numbers if "/" in name})
+    found = []
+    for group in groups:
+        inner = _inside(numbers, group)
+        key = _pick(inner, features, FEATURES)
+        if key is not None:
+            where = _pick(inner, coords, COORDS)
+            found.append((group, _part(numbers[key], numbers.get(where or ""), tile_size)))
+    if found:
+        return found
+    tables = [name for name, a in numbers.items() if len(a.shape) == 2 and a.kind == "f"]
+    if features is None and tables:
+        return [("" if len(tables) == 1 else name, _part(numbers[name], None, tile_size)) for name in tables]
+    wanted = f"array {features!r}" if features else "table of features"
+    shown = ", ".join(f"{name[:40]} {a.shape}" for name, a in list(arrays.items())[:_SHOWN])
+    raise DataError(f"holds no {wanted}; it holds {shown or 'no arrays at all'} (see features=)")
+
+
+def _inside(arrays: Mapping[str, Stored], group: str) -> dict[str, str]:
+    """Full names of the arrays that lie directly in a group, by their own name."""
+    return {name.rpartition("/")[2]: name for name in arrays if name.rpartition("/")[0] == group}
+
+
+def _pick(inner: Mapping[str, str], given: str | None, usual: tuple[str, ...]) -> str | None:
+    if given is not None:
+        return inner.get(given)
+    by_name = {name.lower(): full for name, full in inner.items()}
+    return next((by_name[name] for name in usual if name in by_name), None)
+
+
+def _table(stored: Stored) -> np.ndarray:
+    """Features as rows."""
+    shape = stored.shape
+    if len(shape) == 3 and shape[0] == 1:
+        shape = shape[1:]
+    elif len(shape) == 1:
+        shape = (0, 0) if shape[0] == 0 else (1, shape[0])
+    if len(shape) != 2:
+        raise DataError(f"features should be a table of numbers, their shape is {stored.shape}")
+    return as_float(np.asarray(stored.read())).reshape(shape)
+
+
+def _part(features: Stored, coords: Stored | None, tile_size: float | None) -> Part:
+    X = _table(features)
+    if coords is None:
+        return Part(X, {})
+    attrs = {**features.attrs, **coords.attrs}
+    return _placed(X, np.asarray(coords.read()), attrs, tile_size)
+
+
+def _placed(X: np.ndarray, coords: np.ndarray, attrs: Mapping[str, Any], tile_size: float | None) -> Part:
+    if coords.ndim == 3 and coords.shape[0] == 1:
+        coords = coords[0]
+    if not coords.size and not len(X):
+        coords = coords.reshape(0, 2)
+    if coords.ndim != 2 or len(coords) != len(X):
+        raise DataError(f"has features of {len(X)} tiles, but coordinates of shape {coords.shape}")
+    places = coords.astype(np.float64)
+    if not np.isfinite(places).all():
+        raise DataError("has coordinates that are not finite")
+    level = int(_number(attrs, "patch_level") or 0)
+    notes: tuple[str, ...] = ()
+    if places.shape[1] == 4:
+        wide, high = places[:, 2], places[:, 3]
+    elif places.shape[1] == 2:
+        size = tile_size or _level0_size(attrs)
+        if size is None:
+            size = _spacing(places)
+            notes = (_SPACED.format(size),) if len(places) else ()
+        wide = high = np.full(len(places), float(size))
+    else:
+        return Part(X, {}, (_OTHER.format(places.shape[1]),))
+    columns = {
+        "x": places[:, 0].copy(),
+        "y": places[:, 1].copy(),
+        "width": wide.copy(),
+        "height": high.copy(),
+    }
+    return Part(X, {**columns, "level": np.full(len(places), level, dtype=np.int64)}, notes)
+
+
+def _level0_size(attrs: Mapping[str, Any]) -> float | None:
+    """Side of a tile in pixels of level 0, as TRIDENT or CLAM keep it."""
+    size = _number(attrs, "patch_size_level0")
+    if size is not None:
+        return size
+    size = _number(attrs, "patch_size")
+    if size is None:
+        return None
+    for above, below in (("level0_magnification", "target_magnification"),):
+        source, target = _number(attrs, above), _number(attrs, below)
+        if source is not None and target:
+            return size * source / target
+    return size * (_number(attrs, "downsample") or 1.0)
+
+
+def _number(attrs: Mapping[str, Any], name: str) -> float | None:
+    """A positive number among the facts of a file; of a pair the first; None if there is none."""
+    try:
+        value = float(np.ravel(attrs[name])[0])
+    except (KeyError, ValueError, TypeError, IndexError):
+        return None
+    return value if np.isfinite(value) and value > 0 else None
+
+
+def _spacing(places: np.ndarray) -> float:
+    """Smallest distance between columns or rows of tiles; 1 where there is one tile alone."""
+    steps = [np.diff(np.unique(places[:, axis])) for axis in (0, 1)]
+    smallest = [float(step.min()) for step in steps if len(step)]
+    return min(smallest) if smallest else 1.0
+
+
+def _rows_of_bags(
+    arrays: Mapping[str, Stored], root: str, where: str | None, tile_size: float | None
+) -> list[tuple[str, Part]]:
+    offsets = np.asarray(arrays["offsets"].read()).ravel()
+    n = arrays[root].shape[0]
+    if offsets.dtype.kind not in "iu" or len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != n:
+        raise DataError(f"offsets should run from 0 to {n}, the number of rows of features")
+    offsets = offsets.astype(np.int64)
+    if (np.diff(offsets) < 0).any():
+        raise DataError("offsets should not decrease")
+    X = _table(arrays[root])
+    coords = None if where is None else np.asarray(arrays[where].read())
+    attrs = {**arrays[root].attrs, **({} if where is None else arrays[where].attrs)}
+    names = _bag_names(arrays, attrs, len(offsets) - 1)
+    found = []
+    for name, start, end in zip(names, offsets[:-1].tolist(), offsets[1:].tolist()):
+        rows = X[start:end]
+        part = Part(rows, {}) if coords is None else _placed(rows, coords[start:end], attrs, tile_size)
+        found.append((name, part))
+    return found
+
+
+def _bag_names(arrays: Mapping[str, Stored], attrs: Mapping[str, Any], n: int) -> list[str]:
+    """Names kept beside the bags, in JSON or as a list; else their numbers from 1."""
+    import json
+
+    for key in ("bag_ids", "names", "ids"):
+        value = attrs.get(key)
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except (ValueError, RecursionError):
+                continue
+        if value is not None and not isinstance(value, (str, bytes, dict)) and np.size(value) == n:
+            names = [str(name) for name in np.ravel(value)]
+            if len(set(names)) == n:
+                return names
+    return [str(k + 1) for k in range(n)]
