@@ -176,6 +176,100 @@ def embeddings_work(folder):
     yield sorted(ratios)[len(ratios) // 2]
 
 
+# ---------------------------------------------------------------------- quality
+
+# Generated media: who makes them, how many to learn from, how they are cut.
+KINDS = {
+    "chirps of ten species": ("make_recordings", 100, {}, {"cut": "calls"}),
+    "collages of textures": ("make_collages", 120, {}, {}),
+    "collages of digits": ("make_collages", 300, {"kind": "digits"}, {}),
+    "documents of six topics": ("make_documents", 120, {}, {}),
+    "tiles of slides": ("make_slides", 80, {}, {}),
+}
+
+
+def quality(folder):
+    """Share of the parts named right in new files by a model that was shown labels of files alone."""
+    print("parts named right in new files, learned from labels of files alone (given those of the new files)")
+    for name in KINDS:
+        (folder / name).mkdir()
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                f"import media, sys; media.quality_work({name!r}, sys.argv[1])",
+                folder / name,
+            ],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])},
+        )
+        if done.returncode:
+            sys.exit(done.returncode)
+
+
+def quality_work(name, folder):
+    import numpy as np
+
+    import bagwise.datasets.media as generated
+    from bagwise.inspection import label_names
+    from bagwise.media import gather
+    from bagwise.models import BagClassifier
+
+    maker, n, settings, params = KINDS[name]
+    make = getattr(generated, maker)
+    folder = Path(folder)
+    make(folder / "old", n, labels=folder / "old.csv", **settings)
+    truth = make(folder / "new", 60, labels=folder / "new.csv", random_state=1, **settings)
+    old = gather(folder / "old", folder / "old.csv", params=params, cache=False)
+    new = gather(folder / "new", folder / "new.csv", params=params, cache=False)
+    model = BagClassifier(random_state=0).fit(old.bags, old.Y)
+    model.label_names_ = old.label_names
+    Y = np.column_stack([new.Y[:, new.label_names.index(label)] for label in old.label_names])
+    names = np.array([*label_names(model), ""])
+    shares = [
+        named_right(new.bags, names[model.annotate(new.bags, known)], truth.spans) for known in (None, Y)
+    ]
+    right = np.mean((model.predict(new.bags) == Y).all(axis=1))
+    print(
+        f"{name}: {n} files to learn from, {len(truth.spans)} parts in 60 new ones: {shares[0]:.3f} "
+        f"({shares[1]:.3f}); label sets of files exactly right: {right:.3f}",
+        flush=True,
+    )
+
+
+def named_right(bags, labels, spans):
+    """Share of the true parts whose label is that of the instance with the most in common with them."""
+    import numpy as np
+
+    rows = {str(i): np.arange(a, b) for i, a, b in zip(bags.bag_ids, bags.offsets[:-1], bags.offsets[1:])}
+    right = 0
+    for span in spans:
+        here = rows.get(span["file"], np.empty(0, int))
+        shared = in_common({k: v[here] for k, v in bags.instance_info.items()}, span)
+        if len(here) and shared.max() > 0:
+            right += labels[here[np.argmax(shared)]] == span["label"]
+    return right / len(spans)
+
+
+def in_common(info, span):
+    """How much instances and a span have in common, beside what they cover together."""
+    sides = [("start", "end"), ("low", "high"), ("start_char", "end_char")]
+    found = {
+        low: (info[low].astype(float), info[high].astype(float), span[low], span[high])
+        for low, high in sides
+        if low in span
+    }
+    if "x" in span:
+        found |= {
+            k: (info[k], info[k] + info[size], span[k], span[k] + span[size])
+            for k, size in (("x", "width"), ("y", "height"))
+        }
+    both = either = whole = 1.0
+    for a, b, first, last in found.values():
+        both = both * (b.clip(max=last) - a.clip(min=first)).clip(min=0)
+        either, whole = either * (b - a), whole * (last - first)
+    return both / (either + whole - both)
+
+
 def main():
     functions = {
         name: function

@@ -147,6 +147,9 @@ def transformer_of(recipe: Mapping[str, Any], **more: Any) -> ToBags:
             f"these bags were made by revision {revision} of {cls.__name__} (bagwise "
             f"{recipe.get('version')}), here is revision {cls.version}; gather them anew"
         )
+    for name, default in cls().get_params(deep=False).items():
+        if isinstance(default, tuple) and isinstance(params.get(name), list):
+            params[name] = tuple(params[name])  # JSON has lists alone
     made = make_transformer(medium, params, **more)
     if isinstance(recipe.get("n_features"), int):
         made.n_features_out_ = recipe["n_features"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 
 import bagwise
@@ -195,6 +195,32 @@ def test_training_folds_alone_are_learned_from(cls, params, files):
     assert recipe_of(one) == recipe_of(two)
     if one._learns():
         assert recipe_of(one) != recipe_of(cls(**params).fit(sources[3:]))
+
+
+def test_the_vocabulary_of_a_fold_is_that_of_its_training_files(files):
+    from bagwise.media import TextToBags
+
+    sources = np.array(files("text"), dtype=object)
+    Y = np.array([[k % 2, 1 - k % 2] for k in range(6)])
+    pipeline = make_pipeline(TextToBags(features="tf-idf"), PooledClassifier(random_state=0))
+    found = cross_validate(pipeline, sources, Y, cv=3, return_estimator=True, return_indices=True)
+    for fitted, train in zip(found["estimator"], found["indices"]["train"]):
+        alone = TextToBags(features="tf-idf").fit(sources[train])
+        assert recipe_of(fitted[0]) == recipe_of(alone)
+    assert len({len(fitted[0].vocabulary_) for fitted in found["estimator"]}) > 1
+
+
+def test_windows_are_searched(files):
+    from bagwise.media import AudioToBags
+
+    sources = files("audio")
+    Y = np.array([[k % 2, 1 - k % 2] for k in range(6)])
+    pipeline = make_pipeline(AudioToBags(), PooledClassifier(random_state=0))
+    search = GridSearchCV(pipeline, {"audiotobags__window": [0.5, 1.0]}, cv=2).fit(sources, Y)
+    assert search.predict(sources).shape == Y.shape and len(search.cv_results_["params"]) == 2
+    assert bagwise.inspection.annotate(search, sources).shape == (
+        search.best_estimator_[0].transform(sources).n_instances,
+    )
 
 
 # ---------------------------------------------------------------------- errors
