@@ -58,13 +58,7 @@ def transformer_class(medium: str) -> type[ToBags]:
 
 def transformers() -> list[type[ToBags]]:
     """The transformers of all media."""
-    found = []
-    for medium in MEDIA:
-        try:
-            found.append(transformer_class(medium))
-        except (ImportError, AttributeError):  # not here yet
-            continue
-    return found
+    return [transformer_class(medium) for medium in MEDIA]
 
 
 def places_of(medium: str) -> str:
