@@ -1,13 +1,16 @@
 """The rules of the house, read off the source: rooms, limits of compiled loops, one way for each thing."""
 
 import ast
+import importlib
 from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
 
 import pytest
 
 import bagwise
 from bagwise import all_estimators
 from bagwise.base import MIMLClassifier
+from bagwise.utils import compiled
 
 ROOT = Path(bagwise.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
@@ -25,9 +28,8 @@ def names(path):
 def compiled_functions():
     for path, tree in TREES.items():
         for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef) and any(
-                "njit" in ast.unparse(d) for d in node.decorator_list
-            ):
+            decorators = {ast.unparse(d).split("(")[0] for d in getattr(node, "decorator_list", [])}
+            if decorators & {"kernel", "part", "njit"}:
                 yield pytest.param(node, id=f"{names(path)}:{node.name}")
 
 
@@ -47,6 +49,37 @@ def test_compiled_loops_can_be_read(node):
     assert len(arguments) <= 12, "more than 12 arguments: hand them over in a NamedTuple"
     assert depth(node) <= 5, "more than 5 levels of blocks"
     assert node.end_lineno - node.lineno < 60, "more than 60 lines"
+
+
+def test_one_place_compiles():
+    # so that caches know the files of all parts, and parts have no entry for Python
+    users = {names(path) for path in FILES if "import njit" in path.read_text()}
+    users = {name for name in users if not name.startswith("media/")}  # one file each, nothing imported
+    assert users == {"utils/compiled.py"}, "use kernel and part of bagwise.utils.compiled"
+
+
+def python_functions(module):
+    for value in vars(module).values():
+        if getattr(value, "__module__", "") == module.__name__ and value not in compiled._PARTS:
+            for function in vars(value).values() if isinstance(value, type) else [value]:
+                if isinstance(function, FunctionType):
+                    yield function
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if "kernel" in p.read_text()])
+def test_python_calls_no_part(path):
+    # it would run without being compiled, some hundred times slower
+    module = importlib.import_module(".".join(path.relative_to(ROOT.parent).with_suffix("").parts))
+    for function in python_functions(module):
+        codes = [function.__code__]
+        for code in codes:
+            codes += [c for c in code.co_consts if isinstance(c, CodeType)]
+            known = [vars(module).get(name) for name in code.co_names]
+            inside = [
+                vars(m) for m in known if isinstance(m, ModuleType) and m.__name__.startswith("bagwise")
+            ]
+            known += [there.get(name) for name in code.co_names for there in inside]
+            assert not [f for f in known if isinstance(f, FunctionType) and f in compiled._PARTS], function
 
 
 def test_compiled_loops_are_not_parallel_by_themselves():

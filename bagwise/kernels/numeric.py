@@ -10,8 +10,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from scipy import sparse
+
+from bagwise.utils.compiled import part
 
 __all__ = ["exp_digamma", "frozen", "reordered_dot", "splitmix64"]
 
@@ -34,7 +35,7 @@ def frozen(X: Any) -> Any:
 
 # Terms may be added in any order that the compiler fixes, which lets it use vector registers; nothing is
 # assumed about infinite or undefined numbers.
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@part(fastmath={"reassoc", "contract"})
 def reordered_dot(a, b, n):
     """Inner product of the first ``n`` entries, summed in whatever order suits the registers."""
     total = a.dtype.type(0)  # from the first entry on: a loop that begins at the second crosses cache lines
@@ -43,7 +44,7 @@ def reordered_dot(a, b, n):
     return total
 
 
-@njit(cache=True, nogil=True)
+@part
 def exp_digamma(x):
     """exp(digamma(x)) for x > 0, to about 1e-9 of itself; 0 where that underflows.
 
@@ -63,7 +64,7 @@ def exp_digamma(x):
     return (y + v * (1 / 24 - f * (37 / 5760 - f * (10313 / 2903040 - f * (5509121 / 1393459200))))) * factor
 
 
-@njit(cache=True, nogil=True)
+@part
 def splitmix64(state):
     """Next 64 random bits of the generator splitmix64, whose state is an array of one unsigned number."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)

@@ -20,11 +20,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from bagwise.errors import DataError
 from bagwise.kernels.numeric import frozen
 from bagwise.parallel import cores, in_threads
+from bagwise.utils.compiled import kernel, part
 from bagwise.utils.offsets import checked_offsets
 
 __all__ = [
@@ -40,26 +40,13 @@ _WORTH_A_THREAD = 1 << 18  # numbers of X below which a second thread costs more
 
 
 # A kernel per operation, so that nobody waits for the compilation of those that are not called. Arguments:
-# the first bag and the one after the last, X, offsets, room for one row of doubles and one of the type of X
-# (each thread has its own), and what is filled.
+# the first bag and the one after the last, X, offsets, what is filled, and what else the operation needs:
+# room for one row of doubles, for one of the type of X (each thread has its own).
 
 
-@njit(cache=True, nogil=True)
-def _sums(first, last, X, offsets, total, top, out):
-    for b in range(first, last):
-        for j in range(total.size):
-            total[j] = 0.0
-        for i in range(offsets[b], offsets[b + 1]):
-            row = X[i]
-            for j in range(total.size):
-                total[j] += row[j]
-        y = out[b]
-        for j in range(total.size):
-            y[j] = total[j]
-
-
-@njit(cache=True, nogil=True)
-def _means(first, last, X, offsets, total, top, out):
+@kernel(error_model="numpy")
+def _sums(first, last, X, offsets, out, total, mean):
+    """Sums, or means: one loop for both, since most fits need both."""
     for b in range(first, last):
         lo, hi = offsets[b], offsets[b + 1]
         for j in range(total.size):
@@ -68,12 +55,12 @@ def _means(first, last, X, offsets, total, top, out):
             row = X[i]
             for j in range(total.size):
                 total[j] += row[j]
-        y = out[b]
+        y, count = out[b], hi - lo if lo < hi else np.nan
         for j in range(total.size):
-            y[j] = total[j] / (hi - lo) if lo < hi else np.nan
+            y[j] = total[j] / count if mean else total[j]
 
 
-@njit(cache=True, nogil=True)
+@part
 def _max_rows(X, lo, hi, top):
     for j in range(top.size):
         top[j] = -np.inf
@@ -84,14 +71,14 @@ def _max_rows(X, lo, hi, top):
             top[j] = row[j] if (row[j] > top[j]) | (row[j] != row[j]) else top[j]
 
 
-@njit(cache=True, nogil=True)
-def _maxima(first, last, X, offsets, total, top, out):
+@kernel
+def _maxima(first, last, X, offsets, out):
     for b in range(first, last):
         _max_rows(X, offsets[b], offsets[b + 1], out[b])
 
 
-@njit(cache=True, nogil=True)
-def _argmaxima(first, last, X, offsets, total, top, out):
+@kernel
+def _argmaxima(first, last, X, offsets, out, top):
     for b in range(first, last):
         lo, hi = offsets[b], offsets[b + 1]
         y = out[b]
@@ -106,8 +93,8 @@ def _argmaxima(first, last, X, offsets, total, top, out):
                 y[j] = i if better else y[j]
 
 
-@njit(cache=True, nogil=True)
-def _logsumexps(first, last, X, offsets, total, top, out):
+@kernel
+def _logsumexps(first, last, X, offsets, out, total):
     for b in range(first, last):
         lo, hi = offsets[b], offsets[b + 1]
         y = out[b]
@@ -124,8 +111,8 @@ def _logsumexps(first, last, X, offsets, total, top, out):
                 y[j] = y[j] + math.log(total[j])
 
 
-@njit(cache=True, nogil=True)
-def _softmaxima(first, last, X, offsets, total, top, out):
+@kernel
+def _softmaxima(first, last, X, offsets, out, total, top):
     for b in range(first, last):
         lo, hi = offsets[b], offsets[b + 1]
         _max_rows(X, lo, hi, top)
@@ -152,7 +139,16 @@ def _prepare(X, offsets):
     return rows, frozen(checked_offsets(offsets, X.shape[0]))
 
 
-def _run(kernel: Callable[..., None], X: Any, offsets: Any, dtype: Any = None, per_row: bool = False) -> Any:
+def _run(
+    kernel: Callable[..., None],
+    X: Any,
+    offsets: Any,
+    more: Callable[..., tuple[Any, ...]] = lambda k, dtype: (),
+    *,
+    dtype: Any = None,
+    per_row: bool = False,
+) -> Any:
+    """Run a kernel in threads; ``more`` makes its last arguments from the number and type of columns."""
     ndim = np.ndim(X)
     X, offsets = _prepare(X, offsets)
     n_bags, k = offsets.size - 1, X.shape[1]
@@ -160,7 +156,7 @@ def _run(kernel: Callable[..., None], X: Any, offsets: Any, dtype: Any = None, p
     if out.size:
 
         def bags(first: int, last: int) -> None:
-            kernel(first, last, X, offsets, np.empty(k), np.empty(k, X.dtype), out)
+            kernel(first, last, X, offsets, out, *more(k, X.dtype))
 
         in_threads(bags, n_bags, cores(), work=offsets, smallest=max(_WORTH_A_THREAD // k, 1))
     return out[:, 0] if ndim == 1 else out
@@ -187,7 +183,7 @@ def segment_sum(X, offsets):
     >>> segment_sum(np.array([1.0, 2.0, 4.0]), np.array([0, 2, 2, 3]))
     array([3., 0., 4.])
     """
-    return _run(_sums, X, offsets)
+    return _run(_sums, X, offsets, lambda k, dtype: (np.empty(k), False))
 
 
 def segment_mean(X, offsets):
@@ -199,7 +195,7 @@ def segment_mean(X, offsets):
     >>> segment_mean(np.array([1.0, 2.0, 4.0]), np.array([0, 2, 2, 3]))
     array([1.5, nan, 4. ])
     """
-    return _run(_means, X, offsets)
+    return _run(_sums, X, offsets, lambda k, dtype: (np.empty(k), True))
 
 
 def segment_max(X, offsets):
@@ -230,7 +226,7 @@ def segment_argmax(X, offsets):
     >>> segment_argmax(np.array([1.0, 2.0, 2.0, 0.0]), np.array([0, 3, 3, 4]))
     array([ 1, -1,  3])
     """
-    return _run(_argmaxima, X, offsets, np.int64)
+    return _run(_argmaxima, X, offsets, lambda k, dtype: (np.empty(k, dtype),), dtype=np.int64)
 
 
 def segment_logsumexp(X, offsets):
@@ -245,7 +241,7 @@ def segment_logsumexp(X, offsets):
     >>> segment_logsumexp(np.array([1e300, 1e300, -np.inf]), np.array([0, 2, 2, 3]))
     array([1.e+300,   -inf,   -inf])
     """
-    return _run(_logsumexps, X, offsets)
+    return _run(_logsumexps, X, offsets, lambda k, dtype: (np.empty(k),))
 
 
 def segment_softmax(X, offsets):
@@ -263,4 +259,4 @@ def segment_softmax(X, offsets):
     >>> segment_softmax(np.array([0.0, np.log(3.0), 7.0]), np.array([0, 2, 2, 3]))
     array([0.25, 0.75, 1.  ])
     """
-    return _run(_softmaxima, X, offsets, per_row=True)
+    return _run(_softmaxima, X, offsets, lambda k, dtype: (np.empty(k), np.empty(k, dtype)), per_row=True)

@@ -7,10 +7,10 @@ whole is sorted by NumPy, which need not be compiled.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from bagwise.kernels.numeric import frozen
 from bagwise.parallel import cores, in_threads
+from bagwise.utils.compiled import kernel, part
 
 # Columns of the array that `rank_bags` fills.
 ONE_ERROR, DEPTH, RANKING_LOSS, AVERAGE_PRECISION = 0, 1, 2, 3
@@ -26,7 +26,7 @@ _N_BISECTIONS = 64
 _COUNT_UP_TO = 16
 
 
-@njit(cache=True, nogil=True)
+@part
 def _by_counting(s, relevant, n, worst_of_ties):
     """Depth, wrongly ordered pairs and sum of precisions, from counts for each relevant label."""
     depth, wrong, precision = 0, 0, 0.0
@@ -57,7 +57,7 @@ def _by_counting(s, relevant, n, worst_of_ties):
     return depth, wrong, precision
 
 
-@njit(cache=True, nogil=True)
+@part
 def _place(ascending, v, c):
     """Set ``c[i]`` to the number of ``ascending`` values at or below ``v[i]``.
 
@@ -75,7 +75,7 @@ def _place(ascending, v, c):
         c[i] += ascending[c[i]] <= v[i]
 
 
-@njit(cache=True, nogil=True)
+@part
 def _groups(ascending):
     """Start of the group of equal values that each of the ascending values belongs to."""
     first = np.empty(ascending.size, np.int64)
@@ -84,7 +84,7 @@ def _groups(ascending):
     return first
 
 
-@njit(cache=True, nogil=True)
+@part
 def _by_sorting(s, y, n, worst_of_ties):
     """Return the same as `_by_counting`: sort the ``n`` relevant labels, then place the others among them."""
     relevant, others = np.empty(n, np.int64), np.empty(s.size - n, np.int64)
@@ -128,7 +128,7 @@ def _by_sorting(s, y, n, worst_of_ties):
     return rank, wrong, precision
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _rank_few(first, last, Y, S, worst_of_ties, relevant, out, n_relevant):
     """All bags with one-error; of those with few relevant labels the rest, too. ``relevant`` is scratch."""
     n_labels = S.shape[1]
@@ -159,7 +159,7 @@ def _rank_few(first, last, Y, S, worst_of_ties, relevant, out, n_relevant):
             out[b, AVERAGE_PRECISION] = precision / n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _rank_many(first, last, which, Y, S, worst_of_ties, out, n_relevant):
     """Bags with many relevant labels. Apart, since few data have them and sorting is slow to compile."""
     for i in range(first, last):
@@ -196,7 +196,7 @@ def rank_bags(Y, S, worst_of_ties):
     return out, n_relevant
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _split_columns(start, stop, Y, S, values, n_positive):
     """Rows of ``values``: the scores of some labels, positives from the left, negatives from the right."""
     n_bags = S.shape[0]
@@ -212,7 +212,7 @@ def _split_columns(start, stop, Y, S, values, n_positive):
                 values[l - start, n_bags - 1 - (b - n)] = S[b, l]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _rank_column(positives, negatives, placed, places):
     """Average precision and area under the ROC curve of one label; the area is NaN without negatives.
 
@@ -269,7 +269,7 @@ def rank_labels(Y, S):
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def key_instances(F, offsets, Z, Y, hits, pairs):
     """Count, for each bag, the pairs to judge and those whose best instance carries the label."""
     for b in range(offsets.size - 1):

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from bagwise.kernels.numeric import splitmix64
+from bagwise.utils.compiled import kernel, part
 
 ENOUGH = 256  # rows by which a split is judged: a sample of a larger node ranks random splits as well
 
@@ -53,12 +53,7 @@ class Scratch(NamedTuple):
     state: np.ndarray  # of the random generator
 
 
-@njit(cache=True, nogil=True)
-def _uniform(state):
-    return float(splitmix64(state) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-
-
-@njit(cache=True, nogil=True)
+@part
 def _sum_targets(rows, step, weight, targets, total):
     """Add the rows' targets to ``total``; returns sum of weights, squared length of the total, deviation."""
     mass, squares, norm = 0.0, 0.0, 0.0
@@ -76,7 +71,7 @@ def _sum_targets(rows, step, weight, targets, total):
     return mass, norm, squares - norm / mass
 
 
-@njit(cache=True, nogil=True)
+@part
 def _clear(rows, step, targets, total):
     """Set the totals of the rows' labels to zero."""
     if total.size * step <= rows.size:
@@ -89,10 +84,9 @@ def _clear(rows, step, targets, total):
             total[targets.label[e]] = 0.0
 
 
-@njit(cache=True, nogil=True)
-def _score(x, rows, step, threshold, weight, targets, scratch, mass, norm):
+@part
+def _score(x, rows, step, threshold, weight, targets, total, left, mass, norm):
     """How much length the two halves keep (more is better), and the smaller number of rows on a side."""
-    total, left = scratch.total, scratch.left
     n_left, n, mass_left, cross, square = 0, 0, 0.0, 0.0, 0.0
     for i in range(0, rows.size, step):
         r = rows[i]
@@ -114,13 +108,13 @@ def _score(x, rows, step, threshold, weight, targets, scratch, mass, norm):
     return score, min(n_left, n - n_left)
 
 
-@njit(cache=True, nogil=True)
+@part
 def _best_split(X, rows, step, weight, targets, scratch, mass, norm, max_features, min_leaf):
     """Feature and threshold of the best of some random splits; feature -1 where none is possible."""
-    order = scratch.features
+    total, left, order, _, state = scratch
     best, feature, cut, tried, i = -1.0, -1, np.float32(0.0), 0, 0
     while i < order.size and tried < max_features:
-        j = i + int(splitmix64(scratch.state) % np.uint64(order.size - i))
+        j = i + int(splitmix64(state) % np.uint64(order.size - i))
         f = order[j]
         order[j], order[i] = order[i], f
         i += 1
@@ -135,16 +129,17 @@ def _best_split(X, rows, step, weight, targets, scratch, mass, norm, max_feature
         if not low < high:
             continue
         tried += 1
-        threshold = np.float32(low + _uniform(scratch.state) * (high - low))
+        uniform = float(splitmix64(state) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+        threshold = np.float32(low + uniform * (high - low))
         if threshold >= high:  # by rounding: nothing would go right
             threshold = low
-        score, fewest = _score(x, rows, step, threshold, weight, targets, scratch, mass, norm)
+        score, fewest = _score(x, rows, step, threshold, weight, targets, total, left, mass, norm)
         if score > best and fewest >= min_leaf:
             best, feature, cut = score, f, threshold
     return feature, cut
 
 
-@njit(cache=True, nogil=True)
+@part
 def _partition(x, rows, threshold):
     """Bring rows up to the threshold to the front; returns how many they are."""
     i, j = 0, rows.size - 1
@@ -157,7 +152,7 @@ def _partition(x, rows, threshold):
     return i
 
 
-@njit(cache=True, nogil=True)
+@part
 def _write_leaf(rows, targets, total, mass, tree, node):
     """Store the mean target of the rows, and clear the total."""
     e = tree.size[1]
@@ -172,7 +167,7 @@ def _write_leaf(rows, targets, total, mass, tree, node):
     tree.last[node] = tree.size[1] = e
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def grow_tree(X, rows, weight, targets, max_features, min_leaf, scratch, tree):
     """Grow one tree on the given rows, which are reordered; writes nodes, entries and their numbers."""
     stack, total = scratch.stack, scratch.total
@@ -206,7 +201,7 @@ def grow_tree(X, rows, weight, targets, max_features, min_leaf, scratch, tree):
         tree.size[0] = child + 2
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_leaves(first, last, X, tree, roots, used, out, counts):
     """Add to rows ``first`` to ``last`` of ``out`` the leaf of each tree, where ``used[tree, row]`` is 0.
 

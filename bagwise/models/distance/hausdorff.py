@@ -22,13 +22,13 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from scipy import sparse
 
 from bagwise.bags import runs
 from bagwise.errors import DataError
 from bagwise.kernels.numeric import frozen
 from bagwise.parallel import cores, in_threads
+from bagwise.utils.compiled import kernel, part
 from bagwise.utils.offsets import checked_offsets
 
 __all__ = ["KINDS", "hausdorff_distances"]
@@ -41,7 +41,7 @@ _DENSE_FROM = 0.15  # share of non-zeros from which sparse rows are faster as de
 _WORTH_A_THREAD = 1 << 21  # differences of features below which a second thread costs more than it saves
 
 
-@njit(cache=True, nogil=True)
+@part
 def dense_row(x, YT, start, n, t):
     """Squared distances of one instance to ``n`` columns.
 
@@ -68,7 +68,7 @@ def dense_row(x, YT, start, n, t):
         k += 1
 
 
-@njit(cache=True, nogil=True)
+@part
 def _sparse_row(x, length, data, indices, indptr, start, n, t):
     """Squared distances of one instance, spread out in ``x``, to ``n`` sparse rows.
 
@@ -86,7 +86,7 @@ def _sparse_row(x, length, data, indices, indptr, start, n, t):
         t[j] = total + max(length - common, 0.0)
 
 
-@njit(cache=True, nogil=True)
+@part
 def _combine(kind, nearest, lo, hi, so_far, n_pair):
     """Distance of two bags from what their rows gave and from ``nearest``, squared, of every column."""
     if kind == _MIN:
@@ -104,7 +104,7 @@ def _combine(kind, nearest, lo, hi, so_far, n_pair):
     return (so_far + total) / n_pair
 
 
-@njit(cache=True, nogil=True)
+@part
 def _begin(b, y_offsets, nearest, so_far):
     """Clear the room for as many whole column bags from ``b`` on as fit; return the one after the last."""
     last = b + 1  # there are no empty bags
@@ -117,7 +117,7 @@ def _begin(b, y_offsets, nearest, so_far):
     return last
 
 
-@njit(cache=True, nogil=True)
+@part
 def _take(kind, t, b, last, y_offsets, nearest, so_far):
     """Add what the squared distances ``t`` of one instance say of the column bags from ``b`` to ``last``."""
     start = y_offsets[b]
@@ -135,7 +135,7 @@ def _take(kind, t, b, last, y_offsets, nearest, so_far):
             so_far[c - b] += math.sqrt(best)
 
 
-@njit(cache=True, nogil=True)
+@part
 def _finish(kind, size, b, last, y_offsets, nearest, so_far, row):
     """Distances of a bag of some size to the column bags from ``b`` to ``last``."""
     start = y_offsets[b]
@@ -148,7 +148,7 @@ def _finish(kind, size, b, last, y_offsets, nearest, so_far, row):
 # ``room`` are squared distances, the nearest so far of every column, and what rows gave for every column bag.
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _dense_bags(first, last, symmetric, kind, X, offsets, YT, y_offsets, room, out):
     t, nearest, so_far = room[0], room[1], room[2]
     for a in range(first, last):
@@ -162,7 +162,7 @@ def _dense_bags(first, last, symmetric, kind, X, offsets, YT, y_offsets, room, o
             b = end
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sparse_bags(first, last, symmetric, kind, rows, offsets, columns, y_offsets, room, spread, out):
     data, indices, indptr = rows
     y_data, y_indices, y_indptr = columns

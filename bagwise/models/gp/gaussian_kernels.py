@@ -8,7 +8,8 @@ vectorised.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from bagwise.utils.compiled import kernel, part
 
 __all__ = ["gaussian_means", "gaussian_pair_sums"]
 
@@ -16,7 +17,7 @@ _CHUNK = 512  # instances at a time: two work arrays and a stripe of features st
 _FAR = 40.0  # exp(-40) is below the rounding of a sum that holds a one
 
 
-@njit(cache=True, nogil=True)
+@part
 def _add_exp(t, n, rate, total):
     """Add exp(-rate * t) to the totals.
 
@@ -45,7 +46,7 @@ def _add_exp(t, n, rate, total):
         total[j] += p
 
 
-@njit(cache=True, nogil=True)
+@part
 def _squared_distances(x, x2, YT, y2, start, n, t):
     """Squared distances of one instance to some columns, by |x|^2 + |y|^2 - 2 x'y.
 
@@ -71,7 +72,7 @@ def _squared_distances(x, x2, YT, y2, start, n, t):
         k += 1
 
 
-@njit(cache=True, nogil=True)
+@part
 def _one_row(bag, first, X, x2, offsets, YT, y2, column_offsets, rate, row):
     """Mean kernel of one bag with the column bags from ``first`` on."""
     n_columns = column_offsets.size - 1
@@ -103,7 +104,7 @@ def _one_row(bag, first, X, x2, offsets, YT, y2, column_offsets, rate, row):
         row[c] /= size * (column_offsets[c + 1] - column_offsets[c])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def gaussian_means(first, last, X, x2, offsets, YT, y2, column_offsets, rate, symmetric, out):
     """Mean kernel between bags of rows and bags of columns, into ``out``; turns ``first`` to ``last``.
 
@@ -132,7 +133,7 @@ def gaussian_means(first, last, X, x2, offsets, YT, y2, column_offsets, rate, sy
                 _one_row(bag, start, X, x2, offsets, YT, y2, column_offsets, rate, out[bag])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def gaussian_pair_sums(first, last, X, x2, ends, YT, y2, rate, out):
     """Sum of the kernel of each instance with those behind it in its bag, into ``out``.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from bagwise.kernels.numeric import frozen
 from bagwise.parallel import in_threads
+from bagwise.utils.compiled import kernel, part
 
 __all__ = ["logistic_normal_log_odds", "logistic_slopes"]
 
@@ -18,7 +18,7 @@ _TAIL = 37.0  # exp(-37) is below half the rounding of 1
 _WORTH_A_THREAD = 2000  # integrals, of about a microsecond each
 
 
-@njit(cache=True, nogil=True)
+@part
 def _log_mean_narrow(mu, sd):
     """Sum exp(-t^2 / 2) sigma(mu + sd t) over equal steps; mu <= 0."""
     # Equal steps converge like exp(-2 pi * distance to the nearest pole / step); sigma has poles at +-i pi.
@@ -31,7 +31,7 @@ def _log_mean_narrow(mu, sd):
     return math.log(total * step / math.sqrt(2.0 * math.pi))
 
 
-@njit(cache=True, nogil=True)
+@part
 def _log_mean_wide(mu, sd):
     """Sum sigma'(u) Phi((mu - u) / sd) over equal steps, the same integral by parts; mu <= 0."""
     step = 0.5
@@ -48,7 +48,7 @@ def _log_mean_wide(mu, sd):
     return math.log(total * step)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _log_odds(first, last, mu, variance, out):
     for i in range(first, last):
         m, v = -abs(mu[i]), max(variance[i], 0.0)
@@ -91,7 +91,7 @@ def logistic_normal_log_odds(mean: np.ndarray, variance: np.ndarray) -> np.ndarr
     return out.reshape(mean.shape)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def logistic_slopes(first, last, y, F, d, W, totals):
     """Derivatives of log sigma(y f): ``d`` the first, ``W`` minus the second; ``totals`` sum it per bag.
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from bagwise.kernels.numeric import reordered_dot, splitmix64
+from bagwise.utils.compiled import kernel, part
 
 __all__ = ["largest_of_draws", "mean_logistic_of_max", "smooth_maximum"]
 
 
 # One thread: Newton's method calls this hundreds of times on small arrays, and waking threads took longer
 # than the work.
-@njit(cache=True, nogil=True)
+@kernel
 def smooth_maximum(F, offsets, v, top, pi):
     """Write log(sum_j exp(v f_j)) / v of each bag and label to ``top`` and the softmax of v f to ``pi``.
 
@@ -51,7 +51,7 @@ def smooth_maximum(F, offsets, v, top, pi):
             top[b, s] += math.log(total[s]) / v
 
 
-@njit(cache=True, nogil=True)
+@part
 def _triangle(P, T, noise, lo, n, L):
     """Cholesky factor of the covariance ``T P' + diag(noise)`` of the rows of one bag.
 
@@ -71,7 +71,7 @@ def _triangle(P, T, noise, lo, n, L):
         L[j, j] = math.sqrt(left) if left > 1e-12 * own else 0.0
 
 
-@njit(cache=True, nogil=True)
+@part
 def _mean_sigmas(top):
     """Averages of sigma(x) and sigma(-x), each from small exponentials."""
     yes, no = 0.0, 0.0
@@ -83,7 +83,7 @@ def _mean_sigmas(top):
     return yes / top.size, no / top.size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mean_logistic_of_max(first, last, mean, P, T, noise, offsets, Z, yes, no):
     """Average sigma(max_j f_j) and sigma(-max_j f_j) of bags ``first`` to ``last`` over draws, one label.
 
@@ -121,7 +121,7 @@ def mean_logistic_of_max(first, last, mean, P, T, noise, offsets, Z, yes, no):
         yes[b], no[b] = _mean_sigmas(top)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def largest_of_draws(first, last, F, spread, row, top):
     """Raise ``top`` of draws ``first`` to ``last`` to the largest latent value of some instances of a bag.
 

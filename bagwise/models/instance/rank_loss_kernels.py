@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from bagwise.kernels.numeric import frozen
+from bagwise.utils.compiled import kernel, part
 
 __all__ = ["rank_hinge"]
 
@@ -14,7 +14,7 @@ __all__ = ["rank_hinge"]
 _PAIRS_PER_LABEL = 20
 
 
-@njit(cache=True, nogil=True)
+@part
 def _all_pairs(a, b, width, da, db):
     """Loss of all pairs (p, q) at excess u = a[p] + b[q]; adds slopes to ``da`` and ``db``."""
     loss = 0.0
@@ -29,7 +29,7 @@ def _all_pairs(a, b, width, da, db):
     return loss
 
 
-@njit(cache=True, nogil=True)
+@part
 def _prefix(b):
     """Order of ``b`` from above, and running sums of b and b^2 in that order."""
     order = np.argsort(-b)
@@ -42,7 +42,7 @@ def _prefix(b):
     return order, s1, s2
 
 
-@njit(cache=True, nogil=True)
+@part
 def _sorted_side(a, order_a, b, order_b, s1, s2, width, da):
     """Loss and slopes of every a[p] against all b: both ends of the active range only move forward."""
     loss = 0.0
@@ -63,7 +63,7 @@ def _sorted_side(a, order_a, b, order_b, s1, s2, width, da):
     return loss
 
 
-@njit(cache=True, nogil=True)
+@part
 def _sorted_pairs(a, b, width, da, db):
     # shifting both by the mean of b leaves u as it is and keeps the squares small
     shift = b.mean()
@@ -75,7 +75,7 @@ def _sorted_pairs(a, b, width, da, db):
     return loss
 
 
-@njit(cache=True, nogil=True)
+@part
 def _split(g, y, a, b, da, db):
     """Fill in excesses of relevant and other labels and zeros for slopes; return how many are relevant."""
     n_a, n_b = 0, 0
@@ -91,7 +91,7 @@ def _split(g, y, a, b, da, db):
     return n_a
 
 
-@njit(cache=True, nogil=True)
+@part
 def _join(y, da, db, scale, slopes):
     """Slopes in the order of the labels."""
     n_a, n_b = 0, 0
@@ -108,7 +108,7 @@ def _join(y, da, db, scale, slopes):
 # of as many numbers as there are labels.
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _hinge_by_pairs(which, G, Y, width, room, losses, slopes):
     L = G.shape[1]
     a, da, b, db = room[0], room[1], room[2], room[3]
@@ -120,7 +120,7 @@ def _hinge_by_pairs(which, G, Y, width, room, losses, slopes):
         _join(Y[i], da, db, scale, slopes[i])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _hinge_by_sorting(which, G, Y, width, room, losses, slopes):
     L = G.shape[1]
     a, da, b, db = room[0], room[1], room[2], room[3]

@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from bagwise.models.mimlfast.sgd_kernels import cap_norm
+from bagwise.utils.compiled import kernel, part
 
 __all__ = [
     "AdamStep",
@@ -50,7 +50,7 @@ class AdamStep(NamedTuple):
     max_norm: float
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def gather_dense(bags, X, offsets, mean, factor, constant, out, bounds):
     """Copy the instances of some bags, standardised and with a constant feature; return their number."""
     n = np.int64(0)
@@ -67,7 +67,7 @@ def gather_dense(bags, X, offsets, mean, factor, constant, out, bounds):
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def gather_sparse(bags, values, columns, row_starts, offsets, factor, constant, space, projected, bounds):
     """Project the instances of some bags, the scaled rows with a constant feature; return their number."""
     n = np.int64(0)
@@ -88,7 +88,7 @@ def gather_sparse(bags, values, columns, row_starts, offsets, factor, constant, 
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sparse_gradient(bags, values, columns, row_starts, offsets, factor, constant, projected_gradient, out):
     """Gradient for the shared space, from that of the instances that `gather_sparse` projected."""
     n = 0
@@ -109,7 +109,7 @@ def sparse_gradient(bags, values, columns, row_starts, offsets, factor, constant
             n += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def keep_active(n, active, scaled, projected_gradient):
     """Close the gaps of instances without a gradient, in place; return how many are left."""
     n_kept = np.int64(0)
@@ -124,7 +124,7 @@ def keep_active(n, active, scaled, projected_gradient):
     return n_kept
 
 
-@njit(cache=True, nogil=True)
+@part
 def _maxima(scores, first, last, base, n_sub, best, source):
     """Score of each label over rows of one bag, and where it comes from; the first wins a tie.
 
@@ -145,7 +145,7 @@ def _maxima(scores, first, last, base, n_sub, best, source):
                 source[l] = code if larger else source[l]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def best_scores(first, last, n_sub, memory, out):
     """Scores of all labels and the dummy for bags of a tile, into rows of ``out``."""
     base = memory.bounds[first]
@@ -154,7 +154,7 @@ def best_scores(first, last, n_sub, memory, out):
         _maxima(memory.scores, lo, hi, base, n_sub, out[s], memory.source)
 
 
-@njit(cache=True, nogil=True)
+@part
 def _close_labels(relevant, memory):
     """Put the irrelevant labels that violate the lowest margin side by side, then the dummy; count them.
 
@@ -177,7 +177,7 @@ def _close_labels(relevant, memory):
     return n_close
 
 
-@njit(cache=True, nogil=True)
+@part
 def _label_slopes(relevant, n_close, n_sub, harmonic, memory, used):
     """Slopes of Eq. (5) for one bag's scores, in ``slopes`` and ``changed``; their number, and sum H(R)."""
     best, close, changed, slopes = memory.best, memory.close, memory.changed, memory.slopes
@@ -214,7 +214,7 @@ def _label_slopes(relevant, n_close, n_sub, harmonic, memory, used):
     return n_kept, total
 
 
-@njit(cache=True, nogil=True)
+@part
 def _scatter(n_slopes, vectors, memory, gradient):
     """Carry slopes of label scores to their key instances and sub-concepts; return the sum of slope * score.
 
@@ -233,7 +233,7 @@ def _scatter(n_slopes, vectors, memory, gradient):
     return total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def warp_gradient(first, last, bags, rows, vectors, harmonic, memory, gradient, used):
     """Eq. (5) with exact ranks: its value, and its gradient for scores with their key instances held.
 
@@ -259,7 +259,7 @@ def warp_gradient(first, last, bags, rows, vectors, harmonic, memory, gradient, 
     return loss
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def adam_step(first, last, parameters, slices, moments, step):
     """One step of Adam on some rows with the gradients that the slices of a batch found, then the caps.
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from bagwise.kernels.numeric import reordered_dot, splitmix64
+from bagwise.utils.compiled import kernel, part
 
 __all__ = [
     "Factors",
@@ -93,13 +93,13 @@ class Triplet(NamedTuple):
     vector_bar: int
 
 
-@njit(cache=True, nogil=True)
+@part
 def _draw(random, n):
     """Uniform integer below ``n``."""
     return np.int64(((splitmix64(random) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
 
 
-@njit(cache=True, nogil=True)
+@part
 def cap_norm(v, limit):
     """Scale a vector down to norm ``limit`` if it is longer; never up. Tell whether it was."""
     norm = np.sqrt(reordered_dot(v, v, v.size))
@@ -110,13 +110,13 @@ def cap_norm(v, limit):
     return norm > limit
 
 
-@njit(cache=True, nogil=True)
+@part
 def _add_row(v, x, out):
     for c in range(out.size):
         out[c] += x * v[c]
 
 
-@njit(cache=True, nogil=True)
+@part
 def _project(instances, row, space, out):
     """W_0 x for one instance."""
     for c in range(out.size):
@@ -135,7 +135,7 @@ def _project(instances, row, space, out):
         _add_row(space[j], x[j], out)
 
 
-@njit(cache=True, nogil=True)
+@part
 def _best(projected, n_rows, factors, label):
     """Value, instance and vector of max over i, k of w_{label,k} . P_i; the first wins a tie."""
     begin = label * factors.n_sub
@@ -149,7 +149,7 @@ def _best(projected, n_rows, factors, label):
     return top, best_row, best_vector
 
 
-@njit(cache=True, nogil=True)
+@part
 def _irrelevant(place, relevant):
     """The ``place``-th label that is not in the ascending ``relevant``; past the last one, the dummy."""
     for label in relevant:
@@ -159,7 +159,7 @@ def _irrelevant(place, relevant):
     return place
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def triplet_step(instances, factors, triplet, scratch, rate, max_norm):
     """Eqs. (7) to (9) and the caps, in place; ``rate`` is gamma_t S, all right-hand sides are old values.
 
@@ -196,7 +196,7 @@ def triplet_step(instances, factors, triplet, scratch, rate, max_norm):
     return n_capped
 
 
-@njit(cache=True, nogil=True)
+@part
 def _settle(vectors, totals, summed, row, n_summed):
     """Add a vector to its sum once for every state that was due since it last changed."""
     due = n_summed - summed[row]
@@ -207,7 +207,7 @@ def _settle(vectors, totals, summed, row, n_summed):
         summed[row] = n_summed
 
 
-@njit(cache=True, nogil=True)
+@part
 def _settle_changing(instances, triplet, everything, factors, sums, n_summed):
     """Settle the vectors that a triplet is about to change, or all of the shared space."""
     _settle(factors.weights, sums.weights, sums.weights_summed, triplet.vector, n_summed)
@@ -222,7 +222,7 @@ def _settle_changing(instances, triplet, everything, factors, sums, n_summed):
             _settle(factors.space, sums.space, sums.space_summed, instances.columns[q], n_summed)
 
 
-@njit(cache=True, nogil=True)
+@part
 def _violator(random, relevant, n_bar, best, n_rows, projected, factors):
     """Draw from Y_bar until a label violates the margin of ``best``; how many draws, its instance and vector.
 
@@ -236,7 +236,7 @@ def _violator(random, relevant, n_bar, best, n_rows, projected, factors):
     return 0, 0, 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sgd_steps(first, last, bags, factors, sums, scratch, schedule, random, used):
     """Run iterations ``first`` to ``last - 1`` of Algorithm 1 in place.
 
@@ -279,7 +279,7 @@ def sgd_steps(first, last, bags, factors, sums, scratch, schedule, random, used)
     return n_summed, n_capped
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def ranking_sum(Y, S):
     """Ranking loss summed over bags that have both kinds of labels, and their number; a tie is an error.
 

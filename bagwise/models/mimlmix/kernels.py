@@ -12,9 +12,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from bagwise.kernels.numeric import exp_digamma, frozen, reordered_dot
+from bagwise.utils.compiled import kernel, part
 
 _TINY, _LEAST = 1e-290, 1e-300
 # Labels with a smaller share of a bag's mass are set aside until the last sweep, which sees all again.
@@ -76,7 +76,7 @@ def aligned(n: int) -> np.ndarray:
 # ---------------------------------------------------------------------- inference
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@part
 def _sweep(P, p, n, weight, first, last, e, acc):
     """acc_y = sum_m w_m phi_my of the rows of a block that begins at ``p``; False if a row underflows."""
     for k in range(n):
@@ -95,7 +95,7 @@ def _sweep(P, p, n, weight, first, last, e, acc):
     return True
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@part
 def _gather(P, p, n, n_rows, n_alive, room):
     """Set all labels aside but those that are alive; may be in place: targets never lie behind sources."""
     for m in range(n_rows):
@@ -107,7 +107,7 @@ def _gather(P, p, n, n_rows, n_alive, room):
         room.g[j] = room.g[room.alive[j]]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def infer_bags(first, last, pairs, P, alpha, gamma, psi, bounds, room):
     """E-step of the bags ``pairs.which[first:last]``: eqs. 5-6 to convergence.
 
@@ -155,7 +155,7 @@ def infer_bags(first, last, pairs, P, alpha, gamma, psi, bounds, room):
             psi[a + k] = math.log(max(e[k], _LEAST))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def share_out(first, last, pairs, P, psi, log_r, e):
     """Turn the likelihoods of pairs into phi, under what `infer_bags` found.
 
@@ -181,7 +181,7 @@ def share_out(first, last, pairs, P, psi, log_r, e):
             p += n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def scale_rows(first, last, start, n_labels, instance, P, shift):
     """Turn logarithms into likelihoods with a largest value of 1 per row; ``shift`` of its instance is it."""
     for r in range(first, last):
@@ -207,7 +207,7 @@ class CountRows(NamedTuple):
     place: np.ndarray
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_places(first, last, rows, indices, row_label, labels, word_start, word_labels, places):
     """Where in the (word, label) statistics each (word of a row, label of its bag) lies.
 
@@ -231,7 +231,7 @@ def find_places(first, last, rows, indices, row_label, labels, word_start, word_
                 p += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_counts(first, last, rows, places, table, tokens, P):
     """Log-likelihoods of rows of counts, eq. 1, from log probabilities; of single words, likelihoods."""
     for r in range(first, last):
@@ -248,7 +248,7 @@ def fill_counts(first, last, rows, places, table, tokens, P):
             q += n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_counts(first, last, rows, places, P, S):
     """S_vyi = sum phi x_i, a table per fixed piece of rows; the caller adds the pieces."""
     n_rows, n_pieces = rows.pair.size, S.shape[0]
@@ -270,7 +270,7 @@ class Csr(NamedTuple):
     data: np.ndarray
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def rows_of_counts(first, last, X, S, prior, totals, tokens, place, P):
     """Log-likelihoods of rows of counts under all labels, up to a term of the row; of words, likelihoods.
 

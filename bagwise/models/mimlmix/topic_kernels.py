@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from bagwise.kernels.numeric import exp_digamma, reordered_dot, splitmix64
 from bagwise.models.mimlmix.kernels import aligned
+from bagwise.utils.compiled import kernel, part
 
 _NEGLIGIBLE = 1e-4  # share of a label set below which a topic is set aside
 
@@ -37,7 +37,7 @@ class TopicRoom(NamedTuple):
         return cls(aligned(n_topics), aligned(n_topics), active, left, aligned(n_labels * n_topics))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sweep_topics(first, last, sets, counts, inverse, alpha, smoothing, q, fresh, own):
     """One pass over label sets with the topic counts of the pass before.
 
@@ -83,7 +83,7 @@ def sweep_topics(first, last, sets, counts, inverse, alpha, smoothing, q, fresh,
                     out[k] += row[k]
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@part
 def _add_topics(first, last, n_active, sets, beta, room):
     """gamma_k = sum over labels of amount * beta_k / (beta . e), at the active topics."""
     gamma, e = room.gamma, room.e
@@ -98,7 +98,7 @@ def _add_topics(first, last, n_active, sets, beta, room):
                 gamma[i] += share * row[i]
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@part
 def _set_aside(first, last, n_active, least, sets, beta, room):
     """Topics that hold next to nothing take no further part; how many are left."""
     left = 0
@@ -121,7 +121,7 @@ def _set_aside(first, last, n_active, least, sets, beta, room):
     return left
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fold_in(first, last, sets, beta, alpha, sharp, max_sweeps, theta, room):
     """Topic distributions of label sets under fixed topics.
 
@@ -171,7 +171,7 @@ def fold_in(first, last, sets, beta, alpha, sharp, max_sweeps, theta, room):
                 n_active = _set_aside(a, b, n_active, alpha + _NEGLIGIBLE * total, sets, beta, room)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def draw_tokens(first, last, tokens, n_draws, state, drawn):
     """Multinomial draws of labels in proportion to the rows of ``tokens``; counts into ``drawn``.
 

@@ -11,20 +11,21 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from bagwise.utils.compiled import kernel, part
 
 __all__ = ["bag_losses", "instance_posteriors"]
 
 _TINY = 1e-280  # below this a sum of probabilities may have lost terms to underflow
 
 
-@njit(cache=True, nogil=True)
+@part
 def _softplus(x):
     """Give log(1 + exp(x)) without overflow."""
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
 
 
-@njit(cache=True, nogil=True)
+@part
 def _log_sum(v):
     """Logarithm of the sum of exponentials of a short vector."""
     top = v[0]
@@ -36,7 +37,7 @@ def _log_sum(v):
     return top + math.log(total)
 
 
-@njit(cache=True, nogil=True)
+@part
 def _posteriors(f, y, plus, minus, u, w):
     """Log-odds r = ln p - ln(1 - p) of one instance; fills y, P(z|x,+) and P(z|x,-). ``u, w`` are scratch."""
     M = y.size
@@ -70,7 +71,7 @@ def _posteriors(f, y, plus, minus, u, w):
     return log_p - log_n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def instance_posteriors(F, r, plus):
     """Log-odds and P(z_m | x, +) of every instance.
 
@@ -89,7 +90,7 @@ def instance_posteriors(F, r, plus):
         r[i] = _posteriors(F[i], y, plus[i], minus, u, w)
 
 
-@njit(cache=True, nogil=True)
+@part
 def _shares(r, size, sharpness):
     """Turn log-odds of a bag into their shares in its soft maximum; the maximum, and the soft one.
 
@@ -112,7 +113,7 @@ def _shares(r, size, sharpness):
     return top, top + math.log(total) / sharpness
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def bag_losses(F, offsets, labels, weights, sharpness, G):
     """Smooth and hard negative log-likelihood of bags, and the gradient of the smooth one.
 

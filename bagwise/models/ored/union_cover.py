@@ -27,7 +27,8 @@ is still below 1e-297 and harmless for a cover above 1e-280. Below it the result
 """
 
 import numpy as np
-from numba import njit
+
+from bagwise.utils.compiled import part
 
 __all__ = ["SMALLEST_COVER", "forward_backward", "normalise", "segment_length", "segment_lengths"]
 
@@ -37,7 +38,7 @@ SMALLEST_COVER = 1e-280
 MAX_STORED_SUMS = 2**21
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def normalise(post, i, k):
     """Clip and scale row i to sum one, which removes the rounding errors common to the row."""
     total = 0.0
@@ -50,7 +51,7 @@ def normalise(post, i, k):
             post[i, c] *= scale
 
 
-@njit(cache=True, nogil=True)
+@part
 def segment_length(n, k):
     """Forward rows kept together: all n while they fit, else sqrt(n) with a checkpoint before each segment.
 
@@ -75,27 +76,20 @@ def segment_lengths(n, k):
     return np.where(n << k <= MAX_STORED_SUMS, n, np.ceil(np.sqrt(n)).astype(np.int64))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _forward_rows(A, start, r, first, last, n, k, size):
-    """Fill A[j] with the distribution of the union after instance first + j - 1, up to j = last - first.
-
-    `start` is the one before instance `first`. Eq. (15) of the paper, as a push.
-    """
+@part(error_model="numpy")
+def _forward_row(before, after, r, i, n, k, size):
+    """Distribution of the union after instance i from the one before it. Eq. (15) of the paper, as a push."""
     n_sets = 1 << k
     for s in range(n_sets):
-        A[0, s] = start[s]
-    for i in range(first, last):
-        before, after = A[i - first], A[i - first + 1]
-        for s in range(n_sets):
-            after[s] = 0.0
-        for s in range(n_sets):
-            # Sets that cannot be reached hold a zero; sets too small for the instances left are dropped here.
-            if before[s] != 0.0 and k - size[s] <= n - i:
-                for c in range(k):
-                    after[s | (1 << c)] += before[s] * r[i, c]
+        after[s] = 0.0
+    for s in range(n_sets):
+        # Sets that cannot be reached hold a zero; sets too small for the instances left are dropped here.
+        if before[s] != 0.0 and k - size[s] <= n - i:
+            for c in range(k):
+                after[s | (1 << c)] += before[s] * r[i, c]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def _backward_row(A, B, r, i, n, k, size, post):
     """Posterior of instance i from the sums before it; B, after i, becomes after i - 1. Returns the cover.
 
@@ -120,7 +114,7 @@ def _backward_row(A, B, r, i, n, k, size, post):
     return cover
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def forward_backward(r, n, k, size, sums, post):
     """Forward and backward sums over sets of labels, without a single subtraction; see the head of the file.
 
@@ -140,27 +134,32 @@ def forward_backward(r, n, k, size, sums, post):
 
     Examples
     --------
-    >>> import numpy as np
     >>> r, post, size = np.full((2, 2), 0.5), np.empty((2, 2)), np.array([0, 1, 1, 2])
     >>> float(np.exp(forward_backward(r, 2, 2, size, np.empty(20), post)).round(12))
     0.5
     """
     n_sets, length = 1 << k, segment_length(n, k)
     n_segments = (n + length - 1) // length
-    A = sums[: (length + 1) * n_sets].reshape(length + 1, n_sets)
-    starts = sums[(length + 1) * n_sets : (length + 1 + n_segments) * n_sets].reshape(n_segments, n_sets)
-    B = sums[(length + 1 + n_segments) * n_sets : (length + 2 + n_segments) * n_sets]
+    # forward sums of a segment, the first row of every segment, backward sums
+    starts, B = (length + 1) * n_sets, sums[(length + 1 + n_segments) * n_sets :]
     for s in range(n_sets):
-        starts[0, s] = B[s] = 0.0
-    starts[0, 0] = B[n_sets - 1] = 1.0
-    for segment in range(n_segments - 1):
-        _forward_rows(A, starts[segment], r, segment * length, (segment + 1) * length, n, k, size)
-        for s in range(n_sets):
-            starts[segment + 1, s] = A[length, s]
+        sums[starts + s] = B[s] = 0.0
+    sums[starts] = B[n_sets - 1] = 1.0
     cover = 0.0
-    for segment in range(n_segments - 1, -1, -1):
+    # up to the last segment only its first row is kept; then, from the last to the first, all rows
+    for visit in range(2 * n_segments - 1):
+        keeping = visit >= n_segments - 1
+        segment = 2 * n_segments - 2 - visit if keeping else visit
         first, last = segment * length, min(n, (segment + 1) * length)
-        _forward_rows(A, starts[segment], r, first, last - 1, n, k, size)
-        for i in range(last - 1, first - 1, -1):
-            cover = _backward_row(A[i - first], B, r, i, n, k, size, post)
+        for s in range(n_sets):
+            sums[s] = sums[starts + segment * n_sets + s]
+        for i in range(first, last - keeping):
+            A = sums[(i - first) * n_sets : (i - first + 2) * n_sets]
+            _forward_row(A[:n_sets], A[n_sets:], r, i, n, k, size)
+        for s in range(0 if keeping else n_sets):
+            sums[starts + (segment + 1) * n_sets + s] = sums[length * n_sets + s]
+        for i in range(last - 1, first - 1 if keeping else last - 1, -1):
+            cover = _backward_row(
+                sums[(i - first) * n_sets : (i - first + 1) * n_sets], B, r, i, n, k, size, post
+            )
     return np.log(cover) if cover > SMALLEST_COVER else np.nan

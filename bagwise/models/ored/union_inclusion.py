@@ -14,15 +14,14 @@ refused. Where q_i(S) underflows so does r_i(c), and what is lost is below F(S) 
 """
 
 import numpy as np
-from numba import njit
 
 from bagwise.models.ored.union_cover import normalise
+from bagwise.utils.compiled import part
 
 __all__ = [
     "LOW_LABELS",
     "NUDGE",
     "UNIT_ROUNDOFF",
-    "fill_signs",
     "fold",
     "halving_sum",
     "inclusion_exclusion",
@@ -40,7 +39,7 @@ LOW_LABELS = 8
 MAX_CACHED_SUMS = 2**15
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def subset_sums(r, i, first, last, empty, q):
     """Fill q[S] with `empty` + sum of r[i, c] over the labels first <= c < last in S, by doubling."""
     q[0] = empty
@@ -62,7 +61,7 @@ def subset_sums(r, i, first, last, empty, q):
         half *= 2
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def halving_sum(v, width):
     """Sum v[:width], a power of two, by halving it in place: few roundings per term, and it vectorises."""
     while width > 16:
@@ -77,34 +76,29 @@ def halving_sum(v, width):
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _fold_four(g, n_rows, r, i, first, post):
-    """Sum the four lowest labels out of g, 16 sets at a time, in place; write their posteriors."""
-    t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
-    for h in range(n_rows):
-        s = 16 * h
-        a0, a1, a2, a3 = g[s] + g[s + 1], g[s + 2] + g[s + 3], g[s + 4] + g[s + 5], g[s + 6] + g[s + 7]
-        odd = (g[s + 1] + g[s + 3]) + (g[s + 5] + g[s + 7])
-        s += 8
-        a4, a5, a6, a7 = g[s] + g[s + 1], g[s + 2] + g[s + 3], g[s + 4] + g[s + 5], g[s + 6] + g[s + 7]
-        t0 += odd + ((g[s + 1] + g[s + 3]) + (g[s + 5] + g[s + 7]))
-        t1 += (a1 + a3) + (a5 + a7)
-        low, high = a2 + a3, a6 + a7
-        t2 += low + high
-        high += a4 + a5
-        t3 += high
-        g[h] = ((a0 + a1) + low) + high
-    post[i, first] = r[i, first] * t0
-    post[i, first + 1] = r[i, first + 1] * t1
-    post[i, first + 2] = r[i, first + 2] * t2
-    post[i, first + 3] = r[i, first + 3] * t3
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def fold(g, r, i, first, last, post):
     """Write post[i, c] = r[i, c] * sum of g[S] over S with c; g is indexed by sets of first..last - 1."""
     while last - first >= 4:
-        _fold_four(g, 1 << (last - first - 4), r, i, first, post)
+        # The four lowest labels are summed out of g, 16 sets at a time, in place.
+        t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
+        for h in range(1 << (last - first - 4)):
+            s = 16 * h
+            a0, a1, a2, a3 = g[s] + g[s + 1], g[s + 2] + g[s + 3], g[s + 4] + g[s + 5], g[s + 6] + g[s + 7]
+            odd = (g[s + 1] + g[s + 3]) + (g[s + 5] + g[s + 7])
+            s += 8
+            a4, a5, a6, a7 = g[s] + g[s + 1], g[s + 2] + g[s + 3], g[s + 4] + g[s + 5], g[s + 6] + g[s + 7]
+            t0 += odd + ((g[s + 1] + g[s + 3]) + (g[s + 5] + g[s + 7]))
+            t1 += (a1 + a3) + (a5 + a7)
+            low, high = a2 + a3, a6 + a7
+            t2 += low + high
+            high += a4 + a5
+            t3 += high
+            g[h] = ((a0 + a1) + low) + high
+        post[i, first] = r[i, first] * t0
+        post[i, first + 1] = r[i, first + 1] * t1
+        post[i, first + 2] = r[i, first + 2] * t2
+        post[i, first + 3] = r[i, first + 3] * t3
         first += 4
     if last - first == 1:
         post[i, first] = r[i, first] * g[1]
@@ -117,7 +111,7 @@ def fold(g, r, i, first, last, post):
         post[i, first + 2] = r[i, first + 2] * ((g[4] + g[5]) + (g[6] + g[7]))
 
 
-@njit(cache=True, nogil=True)
+@part
 def roundings(n, k):
     """Roundoffs, relative to the sum of all terms, that a posterior by inclusion-exclusion may be off.
 
@@ -130,7 +124,7 @@ def roundings(n, k):
     return 2.0 * (n * (d + 1) + (1 << max(0, k - LOW_LABELS)) + 32)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def _two_labels(r, n, tolerance, post):
     """Inclusion-exclusion for two labels: a bag lacks one only if all instances have the other."""
     all_first, all_second = 1.0, 1.0
@@ -147,12 +141,39 @@ def _two_labels(r, n, tolerance, post):
     return np.log1p(-(all_first + all_second))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _one_table(r, n, k, tolerance, F, sums, post):
-    """Inclusion-exclusion for few labels: the sums q_i(S) of all instances are kept while cache allows."""
+@part(error_model="numpy")
+def inclusion_exclusion(r, n, k, tolerance, size, F, sums, post):
+    """Cover probability as an alternating sum over subsets; NaN when it cancels too much for `tolerance`.
+
+    Parameters
+    ----------
+    r : ndarray of shape (>= n, >= k)
+        Distributions over the labels of the bag, see ``union_cover.py``.
+    n, k : int
+        Instances and labels; 2 <= k <= 8.
+    tolerance : float
+        Largest acceptable bound on the error of a posterior; infinity accepts everything.
+    size, F : ndarray of shape (>= 2**k,)
+        Number of labels of each set, and workspace.
+    sums : ndarray of shape (>= (n + 2) * 2**k,), or of 3 * 2**k when that exceeds 2**15
+        Workspace.
+    post : ndarray of shape (>= n, >= k)
+        Receives the posteriors, unless the result is NaN.
+
+    Examples
+    --------
+    >>> r, post, size = np.full((2, 2), 0.5), np.empty((2, 2)), np.array([0, 1, 1, 2])
+    >>> float(np.exp(inclusion_exclusion(r, 2, 2, 1e-10, size, np.empty(4), np.empty(16), post)).round(12))
+    0.5
+    """
+    if k == 2:
+        return _two_labels(r, n, tolerance, post)
     n_sets = 1 << k
+    # the sums q_i(S) of all instances are kept while cache allows
     step = n_sets if n * n_sets <= MAX_CACHED_SUMS else 0
     g = sums[n * step + n_sets : n * step + 2 * n_sets]
+    for s in range(n_sets):
+        F[s] = 1.0
     for i in range(n):
         q = sums[i * step : i * step + n_sets]
         subset_sums(r, i, np.int64(0), k, NUDGE, q)
@@ -160,10 +181,10 @@ def _one_table(r, n, k, tolerance, F, sums, post):
             F[s] *= q[s]
     F[0] = 0.0
     for s in range(n_sets):
-        g[s] = abs(F[s])
+        g[s] = F[s]
     magnitude = halving_sum(g, n_sets)
     for s in range(n_sets):
-        g[s] = F[s]
+        F[s] = g[s] = -F[s] if (k - size[s]) & 1 else F[s]
     cover = halving_sum(g, n_sets)
     if not cover * tolerance >= roundings(n, k) * UNIT_ROUNDOFF * magnitude:
         return np.nan
@@ -176,51 +197,3 @@ def _one_table(r, n, k, tolerance, F, sums, post):
         fold(g, r, i, np.int64(0), k, post)
         normalise(post, i, k)
     return np.log(cover)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def fill_signs(F, k):
-    """Write (-1)^(k - |S|) to F[S]: a label more flips the sign, and the full set has +."""
-    F[0] = -1.0 if k % 2 else 1.0
-    half = 1
-    for _ in range(k):
-        for s in range(half):
-            F[half + s] = -F[s]
-        half *= 2
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def inclusion_exclusion(r, n, k, tolerance, F, sums, post):
-    """Cover probability as an alternating sum over subsets; NaN when it cancels too much for `tolerance`.
-
-    Parameters
-    ----------
-    r : ndarray of shape (>= n, >= k)
-        Distributions over the labels of the bag, see ``union_cover.py``.
-    n, k : int
-        Instances and labels; 2 <= k <= 8.
-    tolerance : float
-        Largest acceptable bound on the error of a posterior; infinity accepts everything.
-    F : ndarray of shape (>= 2**k,)
-        Workspace.
-    sums : ndarray of shape (>= (n + 2) * 2**k,), or of 3 * 2**k when that exceeds 2**15
-        Workspace.
-    post : ndarray of shape (>= n, >= k)
-        Receives the posteriors, unless the result is NaN.
-
-    Returns
-    -------
-    float
-        Log probability of the cover, or NaN.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> r, post = np.full((2, 2), 0.5), np.empty((2, 2))
-    >>> float(np.exp(inclusion_exclusion(r, 2, 2, 1e-10, np.empty(4), np.empty(16), post)).round(12))
-    0.5
-    """
-    if k == 2:
-        return _two_labels(r, n, tolerance, post)
-    fill_signs(F, k)
-    return _one_table(r, n, k, tolerance, F, sums, post)

@@ -1,26 +1,25 @@
 """Bags with more than eight labels: inclusion-exclusion with a table in two parts, else sums over sets."""
 
 import numpy as np
-from numba import njit
 
-from bagwise.models.ored.union_bags import AUTO, INCLUSION, TOLERANCE, cover_bound, inclusion_pays
-from bagwise.models.ored.union_cover import SMALLEST_COVER, forward_backward, normalise
+from bagwise.models.ored.union_bags import AUTO, FORWARD_BACKWARD, INCLUSION, TOLERANCE, WIDE, first_choice
+from bagwise.models.ored.union_cover import forward_backward, normalise
 from bagwise.models.ored.union_inclusion import (
     LOW_LABELS,
     NUDGE,
     UNIT_ROUNDOFF,
-    fill_signs,
     fold,
     halving_sum,
     roundings,
     subset_sums,
 )
-from bagwise.models.ored.union_rows import EXACT, IMPOSSIBLE, bag_labels, restrict_rows, write_bag
+from bagwise.models.ored.union_rows import EXACT, IMPOSSIBLE, restrict_rows, write_bag
+from bagwise.utils.compiled import kernel, part
 
 __all__ = ["many_labels"]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def _split_products(r, n, k, F, low, high):
     """Multiply the signs in F by the products over i of q_i(S), joined from low and high labels."""
     n_rows, n_columns = F.shape
@@ -34,7 +33,7 @@ def _split_products(r, n, k, F, low, high):
     F[0, 0] = 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def _split_table(r, n, k, tolerance, F, sums, post):
     """Inclusion-exclusion for many labels: q_i(S) is joined from a table of low and one of high labels."""
     n_rows, n_columns = F.shape
@@ -69,35 +68,41 @@ def _split_table(r, n, k, tolerance, F, sums, post):
     return np.log(cover)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
+def _fill_signs(F, k):
+    """Write (-1)^(k - |S|) to F[S]: a label more flips the sign, and the full set has +."""
+    F[0] = -1.0 if k % 2 else 1.0
+    half = 1
+    for _ in range(k):
+        for s in range(half):
+            F[half + s] = -F[s]
+        half *= 2
+
+
+@part(error_model="numpy")
 def _cover(method, n, k, work):
-    """As in ``union_bags.py``, for many labels."""
-    log_cover, bound = np.nan, 1.0
-    if method == AUTO:
-        bound = cover_bound(work.r, n, k)
-        if bound <= SMALLEST_COVER:
-            return np.nan
-    if method == INCLUSION or (method == AUTO and inclusion_pays(bound, n, k)):
+    """Posteriors of one bag by the cheaper algorithm that is exact for it; the log cover, NaN if neither."""
+    choice, log_cover = first_choice(method, work.r, n, k), np.nan
+    if choice == INCLUSION:
         tolerance = np.inf if method == INCLUSION else TOLERANCE
-        fill_signs(work.F, k)
+        _fill_signs(work.F, k)
         F = work.F[: 1 << k].reshape(1 << (k - LOW_LABELS), 1 << LOW_LABELS)
         log_cover = _split_table(work.r, n, k, tolerance, F, work.sums, work.post)
-    if method != INCLUSION and np.isnan(log_cover):
+    if choice == FORWARD_BACKWARD or (method == AUTO and choice != WIDE and np.isnan(log_cover)):
         log_cover = forward_backward(work.r, n, k, work.size, work.sums, work.post)
     return log_cover
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def many_labels(first, last, which, task, work, method):
     """Finish the bags which[first:last]; those whose cover is too improbable stay left for wide numbers."""
     for position in range(first, last):
         b = which[position]
-        start, n = task.offsets[b], task.offsets[b + 1] - task.offsets[b]
-        k = bag_labels(task.Y, b, work.labels)
-        restrict_rows(task, work, start, n, k)
-        log_cover = _cover(method, n, k, work)
+        labels = task.labels[task.label_starts[b] : task.label_starts[b + 1]]
+        restrict_rows(task, work, b, labels)
+        log_cover = _cover(method, task.offsets[b + 1] - task.offsets[b], labels.size, work)
         if method == AUTO and np.isnan(log_cover):
             continue
         task.loglik[b] += log_cover
         task.status[b] = IMPOSSIBLE if task.loglik[b] == -np.inf else EXACT
-        write_bag(task, b, work.labels, k, work.post if task.status[b] == EXACT else work.r)
+        write_bag(task, b, labels, work.post if task.status[b] == EXACT else work.r)

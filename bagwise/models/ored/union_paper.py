@@ -13,14 +13,14 @@ References
 """
 
 import numpy as np
-from numba import njit
 
-from bagwise.models.ored.union_rows import EXACT, bag_labels, write_bag
+from bagwise.models.ored.union_rows import EXACT, write_bag
+from bagwise.utils.compiled import kernel, part
 
 __all__ = ["forward", "forward_substitution", "paper_bags"]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def _union_of_others(p, n, k, skipped, v, before):
     """Fill v[L] = p(union of all instances but `skipped` = L): Eqs. (14) and (15) of [1]."""
     for L in range(v.size):
@@ -39,7 +39,7 @@ def _union_of_others(p, n, k, skipped, v, before):
                     v[L] += p[j, c] * (before[L] + before[L ^ (1 << c)])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def _last_instance(p, i, k, v, post):
     """Write the posterior of instance i, Eqs. (11) and (19), from the union v of the others; return p(L)."""
     full = v.size - 1
@@ -52,7 +52,7 @@ def _last_instance(p, i, k, v, post):
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def forward(p, n, k, u, v, post):
     """Algorithm 1 of [1]: each instance in turn is moved to the end of the chain, O(k 2^k n^2).
 
@@ -86,7 +86,7 @@ def forward(p, n, k, u, v, post):
     return np.log(total)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def forward_substitution(p, n, k, u, v, post):
     """Algorithm 2 of [1], forward and substitution: O(k 2^k n).
 
@@ -127,20 +127,21 @@ def forward_substitution(p, n, k, u, v, post):
     return log_union
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def paper_bags(first, last, which, task, work, substitution):
     """Finish the bags which[first:last] by Algorithm 2, or 1, from the softmax in ``task.out``."""
     for position in range(first, last):
         b = which[position]
         start, n = task.offsets[b], task.offsets[b + 1] - task.offsets[b]
-        k = bag_labels(task.Y, b, work.labels)
+        labels = task.labels[task.label_starts[b] : task.label_starts[b + 1]]
+        k = labels.size
         for i in range(n):
             for j in range(k):
-                work.r[i, j] = task.out[start + i, work.labels[j]]
+                work.r[i, j] = task.out[start + i, labels[j]]
         u, v = work.F[: 1 << k], work.sums[: 1 << k]
         if substitution:
             task.loglik[b] = forward_substitution(work.r, n, k, u, v, work.post)
         else:
             task.loglik[b] = forward(work.r, n, k, u, v, work.post)
         task.status[b] = EXACT
-        write_bag(task, b, work.labels, k, work.post)
+        write_bag(task, b, labels, work.post)

@@ -45,24 +45,27 @@ class UnionPass:
                 "drop bags with more labels, time and memory double with each"
             )
         self.offsets = frozen(np.asarray(offsets, dtype=np.int64))
-        self.Y = frozen(np.asarray(Y, dtype=np.int8))
-        if self.Y.ndim != 2 or len(self.Y) != len(self.offsets) - 1:
+        Y = np.asarray(Y)
+        if Y.ndim != 2 or len(Y) != len(self.offsets) - 1:
             raise ValueError(
-                f"expected Y of shape ({len(self.offsets) - 1}, n_classes), got {self.Y.shape}; "
+                f"expected Y of shape ({len(self.offsets) - 1}, n_classes), got {Y.shape}; "
                 "pass labels and offsets of the same bags"
             )
         self.method, self.max_labels, self.n_threads = METHODS.index(method), max_labels, n_threads
         self.sizes = np.diff(self.offsets)
-        self.counts = np.count_nonzero(self.Y, axis=1)
+        self.n_classes = Y.shape[1]
+        self.counts = np.count_nonzero(Y, axis=1)
+        self.label_starts = frozen(np.concatenate([[0], np.cumsum(self.counts)]))
+        self.labels = frozen(np.nonzero(Y)[1])  # of bag after bag
         # bags with impossible or too large label sets are not computed
         self.exponents = np.where(self.counts <= np.minimum(self.sizes, max_labels), self.counts, 0)
-        self.cost = self.sizes * (self.Y.shape[1] + 2.0 ** np.minimum(self.counts, max_labels))
+        self.cost = self.sizes * (self.n_classes + 2.0 ** np.minimum(self.counts, max_labels))
         self.work = np.concatenate([[0.0], np.cumsum(self.cost)])
         self._workspaces = {}
 
     def run(self, logits, weights, out, *, residual):
         """Fill `out` with posteriors, or weighted residuals; return log-likelihood and status of each bag."""
-        n_bags, shape = len(self.Y), (int(self.offsets[-1]), self.Y.shape[1])
+        n_bags, shape = len(self.sizes), (int(self.offsets[-1]), self.n_classes)
         if logits.shape != shape or out.shape != shape:
             raise ValueError(
                 f"expected logits and out of shape {shape}, got {logits.shape} and {out.shape}; "
@@ -71,7 +74,9 @@ class UnionPass:
         loglik, status = np.empty(n_bags), np.empty(n_bags, dtype=np.int8)
         logits, weights = frozen(np.asarray(logits, dtype=np.float64)), frozen(weights.astype(np.float64))
         # a view, not a copy: `out` is contiguous
-        task = Task(logits, self.offsets, self.Y, weights, residual, out, out.reshape(-1), loglik, status)
+        flat = out.reshape(-1)
+        bags = (self.offsets, self.label_starts, self.labels)
+        task = Task(logits, *bags, weights, residual, out, flat, loglik, status)
 
         def few_labels(first, last):
             work = self._workspace(first, most_labels=LOW_LABELS)
@@ -79,6 +84,8 @@ class UnionPass:
 
         in_threads(few_labels, n_bags, self.n_threads, work=self.work)
         self._finish(task)
+        if (status == SKIPPED).any():
+            out[np.repeat(status == SKIPPED, self.sizes)] = 0.0
         return loglik, status
 
     def _finish(self, task):
@@ -116,15 +123,14 @@ class UnionPass:
         length = segment_lengths(n, k)
         n_instances, n_labels = int(n.max(initial=1)), int(k.max(initial=1))
         n_sums = int(((length + -(-n // np.maximum(length, 1)) + 2) << k).max(initial=8))
-        n_classes = self.Y.shape[1]
+        n_cells = n_instances * self.n_classes
         size = np.zeros(1, dtype=np.int8)
         for _ in range(n_labels):
             size = np.concatenate([size, size + np.int8(1)])
-        scratch = _aligned(n_instances * n_classes)
+        scratch = _aligned(n_cells)
         return Workspace(
-            labels=np.empty(n_classes, dtype=np.int64),
-            r=_aligned(n_instances * n_classes).reshape(n_instances, n_classes),
-            post=_aligned(n_instances * n_classes).reshape(n_instances, n_classes),
+            r=_aligned(n_cells).reshape(n_instances, self.n_classes),
+            post=_aligned(n_cells).reshape(n_instances, self.n_classes),
             size=size,
             F=_aligned(1 << n_labels),
             sums=_aligned(n_sums),
@@ -215,7 +221,7 @@ def union_posterior(logits, offsets, Y, *, method="auto", max_labels=16, n_threa
         )
     Q = np.empty(logits.shape)
     bags = UnionPass(offsets, Y, method=method, max_labels=max_labels, n_threads=n_threads)
-    loglik, status = bags.run(logits, np.ones(len(bags.Y)), Q, residual=False)
+    loglik, status = bags.run(logits, np.ones(len(bags.sizes)), Q, residual=False)
     return Q, loglik, status
 
 

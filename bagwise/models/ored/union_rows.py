@@ -8,18 +8,16 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from bagwise.utils.compiled import part
 
 __all__ = [
     "Task",
     "Workspace",
-    "bag_labels",
-    "clear_rows",
     "restrict_rows",
     "softmax_rows",
     "write_bag",
-    "write_posteriors",
-    "write_residuals",
+    "write_rows",
 ]
 
 EXACT, IMPOSSIBLE, TOO_MANY_LABELS, SKIPPED = 0, 1, 2, 3
@@ -36,7 +34,8 @@ class Task(NamedTuple):
 
     logits: np.ndarray  # (N, C)
     offsets: np.ndarray  # (B + 1,)
-    Y: np.ndarray  # (B, C) of int8
+    label_starts: np.ndarray  # (B + 1,): where the labels of each bag begin in the next
+    labels: np.ndarray  # of int64
     weights: np.ndarray  # (B,), used for residuals
     residual: bool  # weight * (posterior - prior) is wanted, not the posterior
     out: np.ndarray  # (N, C)
@@ -48,7 +47,6 @@ class Task(NamedTuple):
 class Workspace(NamedTuple):
     """Scratch of one thread, for bags of up to n instances and k labels."""
 
-    labels: np.ndarray  # (C,) of int64
     r: np.ndarray  # (n, C): distributions over the labels of a bag
     post: np.ndarray  # (n, C): posteriors
     size: np.ndarray  # (2^k,) of int8: number of labels of each set
@@ -58,7 +56,7 @@ class Workspace(NamedTuple):
     bits: np.ndarray  # the same memory as int64
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def _exponentials(x, scratch, bits):
     """Replace x <= 0 by e^x, within two roundoffs; zero below -708. Plain arithmetic, hence vectorised.
 
@@ -81,25 +79,14 @@ def _exponentials(x, scratch, bits):
         x[c] *= scratch[c]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def bag_labels(Y, b, labels):
-    """Write the labels of bag b to the front of `labels`; return how many there are."""
-    k = np.int64(0)  # not 0: the compiler would take the number for a constant and compile callees for it
-    for c in range(Y.shape[1]):
-        if Y[b, c]:
-            labels[k] = c
-            k += 1
-    return k
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def softmax_rows(logits, start, n, labels, k, scratch, bits, p, flat, r):
+@part(error_model="numpy")
+def softmax_rows(logits, start, n, labels, scratch, bits, p, flat, r):
     """Softmax over all classes to p[start:start + n], the same renormalised over `labels` to r[:n].
 
     ``flat`` and ``bits`` are other views of ``p`` and ``scratch``. Returns the sum over instances of the log
     mass inside `labels`; -inf if some instance has none.
     """
-    n_classes = logits.shape[1]
+    n_classes, k = logits.shape[1], labels.size
     for i in range(n):
         b = start + i
         # Two running maxima halve the chain of dependent comparisons.
@@ -139,7 +126,7 @@ def softmax_rows(logits, start, n, labels, k, scratch, bits, p, flat, r):
     return log_mass + math.log(product)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def _restrict_from_logits(logits, b, labels, k, r, i):
     """Write the softmax over `labels` alone to r[i]; return log sum_{c in labels} exp(x_c - max x)."""
     largest, top = logits[b, 0], -np.inf
@@ -160,56 +147,38 @@ def _restrict_from_logits(logits, b, labels, k, r, i):
     return (top - largest) + math.log(inside)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def restrict_rows(task, work, start, n, k):
+@part(error_model="numpy")
+def restrict_rows(task, work, b, labels):
     """Write to ``work.r`` what `softmax_rows` wrote there, from the softmax that is still in ``task.out``."""
+    start, n, k = task.offsets[b], task.offsets[b + 1] - task.offsets[b], labels.size
     for i in range(n):
         inside = 0.0
         for j in range(k):
-            work.r[i, j] = task.out[start + i, work.labels[j]]
+            work.r[i, j] = task.out[start + i, labels[j]]
             inside += work.r[i, j]
         if inside >= 1e-8:
             for j in range(k):
                 work.r[i, j] /= inside
         else:
-            _restrict_from_logits(task.logits, start + i, work.labels, k, work.r, i)
+            _restrict_from_logits(task.logits, start + i, labels, k, work.r, i)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def write_posteriors(out, start, n, labels, k, chosen):
-    """Replace the softmax in the rows of a bag by the posteriors `chosen`."""
+@part(error_model="numpy")
+def write_rows(out, start, n, labels, keep, weight, chosen):
+    """Replace the softmax p in the rows of a bag by ``keep * p + weight * chosen``."""
     for i in range(n):
         for c in range(out.shape[1]):
-            out[start + i, c] = 0.0
-        for j in range(k):
-            out[start + i, labels[j]] = chosen[i, j]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def write_residuals(out, start, n, labels, k, chosen, weight):
-    """Replace the softmax in the rows of a bag by the weighted difference of the posteriors to it."""
-    for i in range(n):
-        for c in range(out.shape[1]):
-            out[start + i, c] *= -weight
-        for j in range(k):
+            out[start + i, c] *= keep
+        for j in range(labels.size):
             out[start + i, labels[j]] += weight * chosen[i, j]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def write_bag(task, b, labels, k, chosen):
+@part(error_model="numpy")
+def write_bag(task, b, labels, chosen):
     """Write the rows of bag b, as the task wants them."""
     start = task.offsets[b]
     n = task.offsets[b + 1] - start
+    weight = 1.0
     if task.residual:
         weight = task.weights[b] if task.status[b] == EXACT else 0.0
-        write_residuals(task.out, start, n, labels, k, chosen, weight)
-    else:
-        write_posteriors(task.out, start, n, labels, k, chosen)
-
-
-@njit(cache=True, nogil=True)
-def clear_rows(out, start, n):
-    """Set the rows of a bag that is not wanted to zero."""
-    for i in range(start, start + n):
-        for c in range(out.shape[1]):
-            out[i, c] = 0.0
+    write_rows(task.out, start, n, labels, -weight if task.residual else 0.0, weight, chosen)

@@ -5,10 +5,10 @@ the model that doubles end, below 1e-280: confident instances, none of which wan
 """
 
 import numpy as np
-from numba import njit
 
 from bagwise.models.ored.union_cover import normalise, segment_length
-from bagwise.models.ored.union_rows import EXACT, IMPOSSIBLE, bag_labels, restrict_rows, write_bag
+from bagwise.models.ored.union_rows import EXACT, IMPOSSIBLE, restrict_rows, write_bag
+from bagwise.utils.compiled import kernel, part
 
 __all__ = ["wide_bags", "wide_forward_backward"]
 
@@ -21,7 +21,7 @@ LOG_RADIX_HIGH = 512 * 0.693147180369123816490
 LOG_RADIX_LOW = 512 * 1.90821492927058770002e-10
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def _wide_exp(x):
     """e^x for x <= 0 as a wide number; zero below -1e15."""
     if not x > -1e15:
@@ -30,7 +30,7 @@ def _wide_exp(x):
     return np.exp((x - e * LOG_RADIX_HIGH) - e * LOG_RADIX_LOW), e
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def _wide_product(m1, e1, m2, e2):
     m, e = m1 * m2, e1 + e2
     if m >= WIDE_MAX:
@@ -40,7 +40,7 @@ def _wide_product(m1, e1, m2, e2):
     return m, e
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def _wide_sum(m1, e1, m2, e2):
     if m1 == 0.0 or (m2 != 0.0 and e2 > e1):
         m1, e1, m2, e2 = m2, e2, m1, e1
@@ -51,7 +51,7 @@ def _wide_sum(m1, e1, m2, e2):
     return m1, e1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def _forward_step(i, before, before_exp, r, size, n, after, after_exp):
     """Distribution of the union after instance i from the one before it; r: mantissas and exponents."""
     rm, re = r
@@ -67,7 +67,7 @@ def _forward_step(i, before, before_exp, r, size, n, after, after_exp):
                     after[t], after_exp[t] = _wide_sum(after[t], after_exp[t], m, e)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def _backward_sums(i, A, A_exp, r, size, n, B, B_exp, J, J_exp):
     """Sums J of instance i over sets before it (A) and after it (B); B moves on to the instance before."""
     rm, re = r
@@ -86,7 +86,7 @@ def _backward_sums(i, A, A_exp, r, size, n, B, B_exp, J, J_exp):
         B[s], B_exp[s] = total, total_exp
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def _posterior_row(J, J_exp, post, i):
     """Write the posterior of instance i from its sums; return their total, the cover."""
     k = J.size
@@ -100,7 +100,7 @@ def _posterior_row(J, J_exp, post, i):
     return cover, cover_exp
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def _exponentials(log_r, n, k):
     """The first n rows and k columns of e^log_r in wide numbers."""
     rm, re = np.empty((n, k)), np.empty((n, k), dtype=np.int64)
@@ -110,7 +110,7 @@ def _exponentials(log_r, n, k):
     return rm, re
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part(error_model="numpy")
 def wide_forward_backward(log_r, n, k, size, post):
     """The sums of :func:`forward_backward` in numbers with an exponent of their own; -inf: impossible.
 
@@ -125,7 +125,8 @@ def wide_forward_backward(log_r, n, k, size, post):
     --------
     >>> import numpy as np
     >>> log_r, post = np.array([[0.0, -1000.0], [0.0, -1001.0]]), np.empty((2, 2))
-    >>> round(wide_forward_backward(log_r, 2, 2, np.array([0, 1, 1, 2]), post), 6)  # log(e^-1000 + e^-1001)
+    >>> # log(e^-1000 + e^-1001)
+    >>> round(float(wide_forward_backward(log_r, 2, 2, np.array([0, 1, 1, 2]), post)), 6)
     -999.686738
     >>> post.round(4)
     array([[0.2689, 0.7311],
@@ -158,18 +159,19 @@ def wide_forward_backward(log_r, n, k, size, post):
     return -np.inf if cover == 0.0 else np.log(cover) + cover_exp * LOG_RADIX
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def wide_bags(first, last, which, task, work):
     """Finish the bags which[first:last] from the logits themselves, where no probability has underflowed."""
     for position in range(first, last):
         b = which[position]
         start, n = task.offsets[b], task.offsets[b + 1] - task.offsets[b]
-        k = bag_labels(task.Y, b, work.labels)
+        labels = task.labels[task.label_starts[b] : task.label_starts[b + 1]]
+        k = labels.size
         log_r = np.empty((n, k))
         for i in range(n):
             top, total = -np.inf, 0.0
             for j in range(k):
-                log_r[i, j] = task.logits[start + i, work.labels[j]]
+                log_r[i, j] = task.logits[start + i, labels[j]]
                 top = max(top, log_r[i, j])
             for j in range(k):
                 total += np.exp(log_r[i, j] - top)
@@ -178,5 +180,5 @@ def wide_bags(first, last, which, task, work):
         task.loglik[b] += wide_forward_backward(log_r, n, k, work.size, work.post)
         task.status[b] = IMPOSSIBLE if task.loglik[b] == -np.inf else EXACT
         if task.status[b] == IMPOSSIBLE:
-            restrict_rows(task, work, start, n, k)
-        write_bag(task, b, work.labels, k, work.post if task.status[b] == EXACT else work.r)
+            restrict_rows(task, work, b, labels)
+        write_bag(task, b, labels, work.post if task.status[b] == EXACT else work.r)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from numba import njit
 from scipy import sparse
 from sklearn.metrics.pairwise import euclidean_distances
 
@@ -21,6 +20,7 @@ from bagwise.kernels.segment import segment_sum
 from bagwise.models.distance.hausdorff import dense_row
 from bagwise.models.svm.base import row_blocks
 from bagwise.parallel import cores, in_threads
+from bagwise.utils.compiled import kernel
 from bagwise.utils.memory import check_memory
 from bagwise.utils.progress import progress
 
@@ -130,7 +130,7 @@ def _squares(Z: Any) -> np.ndarray:
 # of a hundred thousand instances needs room for as many numbers. ``owners`` is the bag of every row.
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _distance_sums(first, last, X, XT, offsets, owners, gamma, gaussian, t, out):
     """Sum of the distances of every instance to those before it."""
     for i in range(first, last):
@@ -142,7 +142,7 @@ def _distance_sums(first, last, X, XT, offsets, owners, gamma, gaussian, t, out)
         out[i] = total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _near(first, last, X, XT, offsets, owners, limits, gamma, gaussian, t, out):
     """Number of instances that are nearer than the limit of their bag, itself counted.
 
@@ -165,7 +165,7 @@ def _near(first, last, X, XT, offsets, owners, limits, gamma, gaussian, t, out):
         out[i] = near
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _kernel_sums(first, last, X, XT, offsets, owners, weights, gamma, t, out):
     """Weighted kernels of every instance with itself and, twice, with those before it."""
     for i in range(first, last):
