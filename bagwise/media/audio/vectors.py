@@ -5,7 +5,7 @@
 - ``.csv``, ``.tsv``, Parquet: one row per window, with a column of file names unless the table is called
   after its recording, columns of start and end in seconds, and the vector either in one column (a list; in
   CSV numbers with commas or blanks between) or in all other columns.
-- ``.npz``: arrays ``embeddings`` (n, d), ``start``, ``end``, and ``file`` under the same condition.
+- ``.npz``: arrays ``embeddings`` (n, d), ``start``, ``end``, and ``filename`` under the same condition.
 """
 
 from __future__ import annotations
