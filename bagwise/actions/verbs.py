@@ -7,6 +7,7 @@ file, or the name of a registered data set; labels go by name, so data and model
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
@@ -14,6 +15,17 @@ from typing import Any
 
 import numpy as np
 
+from bagwise.actions.answering import (
+    TABLE,
+    Pictures,
+    check_answers,
+    found_in,
+    json_wanted,
+    knows_probabilities,
+    table_target,
+    write_found,
+    write_predictions,
+)
 from bagwise.actions.gathering import Data, Opened, filled_bags, media_step, open_for, with_recipe
 from bagwise.actions.learning import make_model, measure, train
 from bagwise.actions.matching import (
@@ -26,13 +38,13 @@ from bagwise.actions.matching import (
 )
 from bagwise.actions.sharding import convert_to_shards, open_shards, shards_info, wants_shards
 from bagwise.bags import Bags, MultiViewBags
-from bagwise.base import MIMLClassifier
 from bagwise.dataset import UNKNOWN, Dataset
 from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import annotate as annotate_instances
 from bagwise.inspection import instance_scores, label_names, last_estimator, scores_and_labels
 from bagwise.io import write
 from bagwise.labels import unknown_label
+from bagwise.media.labels import Options
 from bagwise.media.recipe import describe
 from bagwise.persistence import load, model_facts, save
 from bagwise.report.results import annotation_table, check_suffix, prediction_table, write_tables
@@ -155,15 +167,19 @@ def fit(
     }
 
 
-def predict(model: File, data: Data, out: File, *, progress: bool = False, **where: Any) -> dict[str, Any]:
+def predict(
+    model: File, data: Data, out: File, *, kind: str | None = None, progress: bool = False, **where: Any
+) -> dict[str, Any]:
     """Predict the labels of bags; write a table with the labels and all scores of every bag.
 
     Parameters
     ----------
     model, data, out
         Model file; data set, or folders and files of the medium that the model was fitted to; and the table
-        to write (``.parquet`` or ``.csv``). A file in which nothing was found to judge has no labels and no
-        scores.
+        to write (``.parquet``, ``.csv`` or ``.json``). A file in which nothing was found to judge has no
+        labels and no scores.
+    kind : {"csv", "json"}, optional
+        How to write; by default by the suffix.
     progress : bool, default=False
         Whether to draw a progress bar on a terminal.
     **where
@@ -171,20 +187,24 @@ def predict(model: File, data: Data, out: File, *, progress: bool = False, **whe
         files; see `open_for`.
     """
     check_target(out)
-    check_suffix(out)
+    as_json = json_wanted(kind, out)
     fitted = load(model)
     opened = open_for(fitted, data, **where)
     bags = bags_for(fitted, opened.dataset)
     names = label_names(fitted)
 
-    def tables() -> Iterator[Any]:
+    def answers() -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
         for a, b in track(blocks(bags), "predicting", enabled=progress):
-            yield prediction_table(bags.bag_ids[a:b], *scores_and_labels(fitted, bags[a:b]), names)
+            yield (bags.bag_ids[a:b], *scores_and_labels(fitted, bags[a:b]))
         if opened.empty:
             nothing = np.full((len(opened.empty), len(names)), np.nan)
-            yield prediction_table(opened.empty, nothing, nothing > 0, names)
+            yield opened.empty, nothing, nothing > 0
 
-    return {"out": str(out), "rows": write_tables(tables(), out), "labels": list(names), **_not_read(opened)}
+    if as_json:
+        rows = write_predictions(answers(), names, out)
+    else:
+        rows = write_tables((prediction_table(*three, names) for three in answers()), out)
+    return {"out": str(out), "rows": rows, "labels": list(names), **_not_read(opened)}
 
 
 def annotate(
@@ -192,18 +212,32 @@ def annotate(
     data: Data,
     out: File,
     *,
+    kind: str | None = None,
+    pictures: File | None = None,
+    threshold: float | None = None,
+    style: Mapping[str, Any] | None = None,
     use_labels: bool = False,
     proba: bool = False,
     progress: bool = False,
     **where: Any,
 ) -> dict[str, Any]:
-    """Find the label of every instance; write a table with a row per instance.
+    """Find the label of every instance; write a table with a row per instance, or what a tool expects.
 
     Parameters
     ----------
     model, data, out
         Model file; data set, or folders and files of the medium that the model was fitted to; and the table
-        to write (``.parquet`` or ``.csv``).
+        to write (``.parquet`` or ``.csv``), or the folder for a tool.
+    kind : {"csv", "raven", "audacity", "label-studio", "coco", "geojson"}, optional
+        What to write; a table by default. For a tool, a part is marked with its label if the model decides
+        that the whole file carries it; see `bagwise.media.labels.write`.
+    pictures : path, optional
+        Folder for a picture of every file with what was found in it.
+    threshold : float, optional
+        Probability below which a part is not marked, in pictures and for tools.
+    style : mapping, optional
+        How a tool's files are written: ``merge``, ``scores``, ``address``; see
+        `bagwise.media.labels.Options`.
     use_labels : bool, default=False
         Whether to choose among the labels that each bag is known to carry.
     proba : bool, default=False
@@ -214,10 +248,15 @@ def annotate(
         Part, view, format and options of a data set; ``labels``, ``n_jobs``, ``cache``, ``say`` and ``step``
         for raw files; see `open_for`.
     """
-    check_target(out)
-    check_suffix(out)
+    as_table = kind in (None, TABLE)
+    if as_table:
+        out = table_target(kind, out)
+        check_target(out)
+        check_suffix(out)
     fitted = load(model)
-    if proba and not _knows_probabilities(last_estimator(fitted)):
+    if not as_table:
+        check_answers(str(kind), media_step(fitted), out)
+    if proba and not knows_probabilities(last_estimator(fitted)):
         raise BagwiseError(f"{type(last_estimator(fitted)).__name__} gives no probabilities; ask for scores")
     opened = open_for(fitted, data, **where)
     dataset = opened.dataset
@@ -230,6 +269,18 @@ def annotate(
         Y, unknown, _ = align_labels(dataset, names)
         if unknown:
             raise unknown_label(unknown[0], names)
+    if not as_table or pictures is not None:
+        found = found_in(fitted, opened, names, known=Y, threshold=threshold, progress=progress)
+        drawn = None if pictures is None else Pictures(pictures, opened, names)
+        found = found if drawn is None else drawn.through(found)
+        shown = {} if drawn is None else {"pictures": drawn.written, "not_drawn": drawn.notes}
+        if not as_table:
+            check_answers(str(kind), bags, out)
+            done = write_found(str(kind), out, found, opened, names, Options(**(style or {})))
+            return {**done, "labels": list(names), **shown, **_not_read(opened)}
+        deque(found, maxlen=0)
+    else:
+        shown = {}
 
     def tables() -> Iterator[Any]:
         for a, b in track(blocks(bags), "annotating", enabled=progress):
@@ -247,7 +298,8 @@ def annotate(
                 about = {"view": view, "bag_ids": block.bag_ids}
                 yield annotation_table(part, labels[view], values[view], names, title, **about)
 
-    return {"out": str(out), "rows": write_tables(tables(), out), "labels": list(names), **_not_read(opened)}
+    rows = write_tables(tables(), out)
+    return {"out": str(out), "rows": rows, "labels": list(names), **shown, **_not_read(opened)}
 
 
 def score(model: File, data: Data, **where: Any) -> dict[str, Any]:
@@ -327,8 +379,3 @@ def _model_info(path: File) -> dict[str, Any]:
         "recipe": None if media is None else describe({"medium": media.medium, "params": media.get_params()}),
         "written_by": model_facts(path).get("versions", {}),
     }
-
-
-def _knows_probabilities(model: Any) -> bool:
-    """Whether ``annotate`` can give them; a model that annotates in its own way always can."""
-    return model.traits.probabilities or type(model)._annotations is not MIMLClassifier._annotations

@@ -17,6 +17,7 @@ import typer
 from bagwise.cli.completion import names_of_data, names_of_models
 from bagwise.cli.console import (
     Commands,
+    answer_words,
     print_facts,
     print_json,
     print_table,
@@ -65,6 +66,15 @@ Options = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Debug = Annotated[bool, typer.Option("--debug", "--verbose", help="Show the traceback of an error.")]
 
+
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        metavar="csv|raven|audacity|label-studio|coco|geojson",
+        help="What to write: a table, or what an annotation tool reads; --out is then a folder.",
+    ),
+]
 
 _FEW_NAMES = 8  # more are counted instead of listed
 
@@ -372,7 +382,10 @@ def fit(
 def predict(
     model: Model,
     data: RawData,
-    out: Table,
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write: .parquet, .csv or .json.")],
+    kind: Annotated[
+        str | None, typer.Option("--as", metavar="csv|json", help="What to write; by default by the suffix.")
+    ] = None,
     n_jobs: Jobs = 1,
     cache: CachePlace = None,
     no_cache: NoCache = False,
@@ -388,7 +401,7 @@ def predict(
 
     where = _where(part, view, format, option)
     with raw_files(n_jobs, cache, no_cache, quiet=as_json) as raw:
-        done = actions.predict(model, data, out, **raw, **where)
+        done = actions.predict(model, data, out, kind=kind, **raw, **where)
     report(done, f"wrote the labels of {done['rows']} bags to {out}", as_json)
     _end(done, as_json)
 
@@ -397,7 +410,25 @@ def predict(
 def annotate(
     model: Model,
     data: RawData,
-    out: Table,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Table to write (.parquet or .csv), or folder for --as.")
+    ],
+    kind: Kind = None,
+    pictures: Annotated[
+        Path | None, typer.Option(help="Folder for a picture of every file with what was found in it.")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Mark only parts at least this probable (--as, --pictures).")
+    ] = None,
+    no_merge: Annotated[
+        bool, typer.Option("--no-merge", help="Keep neighbouring parts with one label apart (--as).")
+    ] = False,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Write probabilities into Audacity's labels: wren (0.91).")
+    ] = False,
+    address: Annotated[
+        str | None, typer.Option(help="What stands before file names in Label Studio, such as a server.")
+    ] = None,
     use_labels: Annotated[
         bool, typer.Option("--use-labels", help="Choose among the labels that each bag is known to carry.")
     ] = False,
@@ -413,13 +444,15 @@ def annotate(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Find the label of every instance; one row per instance."""
+    """Find the label of every instance; one row each, or files for an annotation tool with --as."""
     from bagwise import actions
 
     where = _where(part, view, format, option)
+    style = {"merge": not no_merge, "scores": scores, **({} if address is None else {"address": address})}
+    shape: dict[str, Any] = {"kind": kind, "pictures": pictures, "threshold": threshold, "style": style}
     with raw_files(n_jobs, cache, no_cache, labels, quiet=as_json) as raw:
-        done = actions.annotate(model, data, out, use_labels=use_labels, proba=proba, **raw, **where)
-    report(done, f"wrote the labels of {done['rows']} instances to {out}", as_json)
+        done = actions.annotate(model, data, out, use_labels=use_labels, proba=proba, **shape, **raw, **where)
+    report(done, answer_words(done), as_json)
     _end(done, as_json)
 
 

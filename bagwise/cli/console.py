@@ -167,3 +167,20 @@ def _words(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{k}={v}" for k, v in value.items())
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def answer_words(done: Mapping[str, Any]) -> str:
+    """What annotate wrote, in one line."""
+    files = done.get("files")
+    if files is None:
+        words = f"wrote the labels of {done['rows']} instances to {done['out']}"
+    else:
+        many = f"{len(files)} files" if len(files) != 1 else "1 file"
+        words = f"wrote {done['rows']} labelled places in {many} to {done['out']}"
+    if done.get("pictures"):
+        words += f", {len(done['pictures'])} pictures"
+    notes = [*done.get("notes", ()), *done.get("not_drawn", ())]
+    if notes:
+        more = f"; and {len(notes) - 3} more" if len(notes) > 3 else ""
+        words += f" ({'; '.join(notes[:3])}{more})"
+    return words

@@ -117,9 +117,9 @@ def _in_time(places: Mapping[str, np.ndarray], span: Span) -> tuple[np.ndarray, 
 
 
 def _in_area(places: Mapping[str, np.ndarray], span: Span) -> tuple[np.ndarray, np.ndarray, float]:
-    assert span.x is not None and span.y is not None and span.width is not None and span.height is not None
-    across = _along(places["x"], places["x"] + places["width"], span.x, span.x + span.width)
-    down = _along(places["y"], places["y"] + places["height"], span.y, span.y + span.height)
+    x, y, width, height = span.box
+    across = _along(places["x"], places["x"] + places["width"], x, x + width)
+    down = _along(places["y"], places["y"] + places["height"], y, y + height)
     together, size, whole = across[0] * down[0], across[1] * down[1], across[2] * down[2]
     outlines = places.get("polygon")
     if span.outline is None and outlines is None:
@@ -138,10 +138,10 @@ def _in_area(places: Mapping[str, np.ndarray], span: Span) -> tuple[np.ndarray, 
 
 
 def _common_box(places: Mapping[str, np.ndarray], k: int, span: Span) -> tuple[float, float, float, float]:
-    assert span.x is not None and span.y is not None and span.width is not None and span.height is not None
+    left, top, width, height = span.box
     x, y = float(places["x"][k]), float(places["y"][k])
-    x0, x1 = max(x, span.x), min(x + float(places["width"][k]), span.x + span.width)
-    y0, y1 = max(y, span.y), min(y + float(places["height"][k]), span.y + span.height)
+    x0, x1 = max(x, left), min(x + float(places["width"][k]), left + width)
+    y0, y1 = max(y, top), min(y + float(places["height"][k]), top + height)
     return x0, max(x0, x1), y0, max(y0, y1)
 
 

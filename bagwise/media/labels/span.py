@@ -82,6 +82,25 @@ class Span:
         """Whether it speaks of a place, not of the whole file."""
         return self.start is not None or self.x is not None or self.start_char is not None
 
+    @property
+    def time(self) -> tuple[float, float]:
+        """Start and end in seconds, of a span of sound."""
+        assert self.start is not None and self.end is not None
+        return self.start, self.end
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """Left, top, width and height in pixels, of a part of a picture."""
+        assert self.x is not None and self.y is not None
+        assert self.width is not None and self.height is not None
+        return self.x, self.y, self.width, self.height
+
+    @property
+    def characters(self) -> tuple[int, int]:
+        """First character and the one after the last, of a span of text."""
+        assert self.start_char is not None and self.end_char is not None
+        return self.start_char, self.end_char
+
     def of(self, file: str) -> Span:
         """The same for a file by another name."""
         return self if file == self.file else replace(self, file=file)

@@ -1,0 +1,223 @@
+"""What a model found, written the way the tools of people expect it, and drawn.
+
+A part is marked with the label that `annotate` finds for it, if the model also decides that the whole file
+carries that label, and, with a threshold, if it is at least that probable.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+from bagwise.actions.gathering import Opened
+from bagwise.actions.matching import File, blocks, check_target
+from bagwise.bags import Bags, MultiViewBags
+from bagwise.base import MIMLClassifier
+from bagwise.errors import BagwiseError, DataError
+from bagwise.inspection import annotate as annotate_instances
+from bagwise.inspection import instance_scores, last_estimator, scores_and_labels
+from bagwise.labels import label_sets
+from bagwise.media.labels import KINDS, Found, Options, check_kind, write_answers
+from bagwise.media.places import medium_of
+from bagwise.media.recipe import places_of
+from bagwise.report.results import check_suffix, plain
+from bagwise.utils.files import replacing
+from bagwise.utils.progress import track
+
+TABLE = "csv"
+_DPI = 110
+
+
+def knows_probabilities(model: Any) -> bool:
+    """Whether ``annotate`` can give them; a model that annotates in its own way always can."""
+    return model.traits.probabilities or type(model)._annotations is not MIMLClassifier._annotations
+
+
+def table_target(kind: str | None, out: File) -> File:
+    """Where a table goes: a file as given, or one in a folder if ``--as csv`` came with a folder."""
+    if kind not in (None, TABLE):
+        raise BagwiseError(f"answers are written as {TABLE}, {', '.join(KINDS)}; got {kind!r}")
+    out = Path(out)
+    if kind == TABLE and (out.is_dir() or not out.suffix):
+        return out / "annotations.csv"
+    return out
+
+
+def check_answers(kind: str, source: Any, out: File) -> None:
+    """Refuse what the tool cannot show; asked of the model before any work, then of the bags.
+
+    ``source`` is the transformer of a model that takes raw files, None for any other model, or the bags.
+    """
+    if kind not in KINDS:
+        raise BagwiseError(f"answers are written as {TABLE}, {', '.join(KINDS)}; got {kind!r}")
+    check_target(Path(out) / "x")
+    if source is None:
+        return
+    if isinstance(source, Bags):
+        check_kind(kind, medium_of(source.instance_info), out)
+    elif isinstance(source, MultiViewBags):
+        raise DataError(f"{kind} is for one view; pick one with view=...")
+    elif places_of(source.medium) != "slide":  # bags of tiles may come without coordinates
+        check_kind(kind, places_of(source.medium), out)
+
+
+def json_wanted(kind: str | None, out: File) -> bool:
+    """Whether predictions go to JSON rather than to a table; refuses a suffix that says otherwise."""
+    is_json = Path(out).suffix.lower() == ".json"
+    if kind not in (None, "csv", "json"):
+        raise BagwiseError(f"predictions are written as csv or json; got {kind!r}")
+    if kind is not None and is_json != (kind == "json"):
+        raise DataError(f"the suffix does not fit --as {kind}", path=out)
+    if not is_json:
+        check_suffix(out)
+    return is_json
+
+
+def found_in(
+    model: Any,
+    opened: Opened,
+    names: Sequence[str],
+    *,
+    known: np.ndarray | None = None,
+    threshold: float | None = None,
+    progress: bool = False,
+) -> Iterator[Found]:
+    """Answers about every bag, file by file; files without any part come last.
+
+    Parameters
+    ----------
+    model : fitted model
+        Any that annotates.
+    opened : Opened
+        The bags and where their files lie.
+    names : sequence of str
+        Labels of the model.
+    known : array of shape (n_bags, n_labels), optional
+        Labels that the bags are known to carry, in place of the model's decision.
+    threshold : float, optional
+        Probability below which a part is not marked.
+    progress : bool, default=False
+        Whether to draw a progress bar on a terminal.
+    """
+    bags = opened.dataset.bags
+    assert isinstance(bags, Bags)
+    proba = knows_probabilities(last_estimator(model))
+    for a, b in track(blocks(bags), "annotating", enabled=progress):
+        block = bags[a:b]
+        chosen = scores_and_labels(model, block)[1] if known is None else known[a:b] > 0
+        given = None if known is None else known[a:b]
+        if proba:
+            labels, values = annotate_instances(model, block, given, return_proba=True)
+        else:
+            labels = annotate_instances(model, block, given)
+            values = expit(instance_scores(model, block))
+        labels = _decided(np.asarray(labels), np.asarray(values), chosen[block.index], threshold)
+        for i, whole in enumerate(label_sets(chosen, names)):
+            rows = slice(int(block.offsets[i]), int(block.offsets[i + 1]))
+            places = {name: column[rows] for name, column in block.instance_info.items()}
+            file = str(block.bag_ids[i])
+            yield Found(file, places, labels[rows], values[rows], whole, _path(opened, places, file))
+    nothing = {name: column[:0] for name, column in bags.instance_info.items()}
+    for file in opened.empty:
+        empty = np.zeros((0, len(names)))
+        yield Found(file, nothing, np.zeros(0, dtype=int), empty, [], _path(opened, {}, file))
+
+
+def _decided(
+    labels: np.ndarray, values: np.ndarray, chosen: np.ndarray, threshold: float | None
+) -> np.ndarray:
+    """Labels that the bag's decision, and the threshold if there is one, let pass; -1 for the others."""
+    if not len(labels):
+        return labels
+    rows, place = np.arange(len(labels)), np.maximum(labels, 0)
+    passes = (labels >= 0) & chosen[rows, place]
+    if threshold is not None:
+        passes &= values[rows, place] >= threshold
+    return np.where(passes, labels, -1)
+
+
+def _path(opened: Opened, places: Any, file: str) -> str | None:
+    own = str(places["file"][0]) if "file" in places and len(places["file"]) else file
+    return opened.paths.get(own)
+
+
+def write_found(
+    kind: str, out: File, found: Iterable[Found], opened: Opened, names: Sequence[str], options: Options
+) -> dict[str, Any]:
+    """Write answers for a tool."""
+    bags = opened.dataset.bags
+    medium = str(medium_of(bags.instance_info))  # type: ignore[union-attr]
+    files = [*map(str, bags.bag_ids), *opened.empty]
+    done = write_answers(kind, out, found, files, names, medium, options)
+    return {"out": str(out), "rows": done["places"], **done}
+
+
+class Pictures:
+    """Draws every answer that passes, a picture per file, and remembers what could not be shown as it is."""
+
+    def __init__(self, folder: str | PathLike[str], opened: Opened, names: Sequence[str]) -> None:
+        from bagwise.media.labels.answers import targets
+
+        check_target(Path(folder) / "x")
+        bags = opened.dataset.bags
+        self.folder, self.names = Path(folder), names
+        self.target = targets([*map(str, bags.bag_ids), *opened.empty], ".png")
+        self.written: list[str] = []
+        self.notes: list[str] = []
+
+    def through(self, found: Iterable[Found]) -> Iterator[Found]:
+        """The same answers, each drawn on its way."""
+        for answer in found:
+            self.draw(answer)
+            yield answer
+
+    def draw(self, answer: Found) -> None:
+        """Draw one file."""
+        from bagwise.report.media import draw_found
+
+        figure, note = draw_found(answer, self.names)
+        if note:
+            self.notes.append(f"{answer.file}: {note}")
+        target = self.folder / self.target(answer.file)
+        with replacing(target) as temporary, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph")  # a letter that the font lacks shows as a box
+            figure.savefig(temporary, dpi=_DPI)
+        self.written.append(str(target))
+
+
+# ---------------------------------------------------------------------- labels of whole bags
+
+
+def write_predictions(
+    rows: Iterable[tuple[Any, np.ndarray, np.ndarray]], names: Sequence[str], out: File
+) -> int:
+    """Write predictions as a JSON list, an object per bag; return how many.
+
+    Parameters
+    ----------
+    rows : iterable of (bag_ids, scores, predicted)
+        Block by block.
+    names : sequence of str
+        Labels.
+    out : path
+        The file.
+    """
+    count = 0
+    with replacing(out) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as handle:
+        handle.write("[")
+        for ids, scores, predicted in rows:
+            for i, labels in enumerate(label_sets(predicted, names)):
+                values = dict(zip(names, scores[i]))
+                entry = {"bag_id": plain(np.asarray(ids)[i]), "labels": labels, "scores": plain(values)}
+                mark = ",\n" if count else "\n"
+                handle.write(mark + json.dumps(entry, ensure_ascii=False, allow_nan=False))
+                count += 1
+        handle.write("\n]\n")
+    return count

@@ -1,0 +1,242 @@
+"""What a model found in files, as spans: one per labelled part, neighbours joined where a tool wants it.
+
+Parts are joined if they carry the same label and touch or overlap: windows of sound with the same band,
+sentences that follow each other, tiles of a picture. The whole is as sure as its surest part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bagwise.media.labels.overlap import parse_points
+from bagwise.media.labels.span import Rings, Span, polygon_box
+
+_TOUCH = 1e-6  # seconds or pixels between parts that still touch
+
+
+class Found(NamedTuple):
+    """Answers about one file.
+
+    Parameters
+    ----------
+    file : str
+        Its name: the id of the bag.
+    places : mapping of str to array
+        Where its parts lie, columns of `bagwise.media.places`.
+    labels : int array of shape (n_parts,)
+        Label index of each part, -1 for none.
+    values : array of shape (n_parts, n_labels)
+        Probability of every label for every part, between 0 and 1.
+    whole : list of str
+        Labels of the whole file.
+    path : str or None
+        Where the file lies, if known.
+    """
+
+    file: str
+    places: Mapping[str, np.ndarray]
+    labels: np.ndarray
+    values: np.ndarray
+    whole: list[str]
+    path: str | None = None
+
+
+def spans_of(found: Found, names: Sequence[str], medium: str, *, merge: bool) -> list[Span]:
+    """Labelled parts of a file in their order, neighbours with the same label as one if ``merge``.
+
+    Examples
+    --------
+    >>> places = {"start": np.arange(0.0, 9.0, 3.0), "end": np.arange(3.0, 12.0, 3.0)}
+    >>> found = Found("a.wav", places, np.array([0, 0, -1]), np.array([[0.7], [0.9], [0.1]]), ["wren"])
+    >>> [(s.label, s.start, s.end, s.score) for s in spans_of(found, ["wren"], "audio", merge=True)]
+    [('wren', 0.0, 6.0, 0.9)]
+    """
+    rows = np.flatnonzero(found.labels >= 0)
+    if medium == "audio":
+        rows = rows[np.argsort(found.places["start"][rows], kind="stable")]
+    elif medium == "text":
+        rows = rows[np.argsort(found.places["start_char"][rows], kind="stable")]
+    spans = [_span(found, int(k), names, medium) for k in rows]
+    if not merge:
+        return spans
+    if medium == "audio":
+        return _join_times(spans)
+    if medium == "text":
+        return _join_texts(spans, np.argsort(found.places["start_char"], kind="stable"), rows)
+    return _join_boxes(spans)
+
+
+def _span(found: Found, k: int, names: Sequence[str], medium: str) -> Span:
+    def at(name: str) -> Any:
+        return (
+            found.places[name][k].item() if hasattr(found.places[name][k], "item") else found.places[name][k]
+        )
+
+    label = int(found.labels[k])
+    about: dict[str, Any] = {
+        "file": found.file,
+        "label": names[label],
+        "score": float(found.values[k, label]),
+    }
+    if medium == "audio":
+        band: dict[str, Any] = {}
+        if "low" in found.places and at("high") > at("low"):
+            band = {"low": at("low"), "high": at("high")}
+        return Span(**about, start=at("start"), end=at("end"), **band)
+    if medium == "text":
+        return Span(**about, start_char=int(at("start_char")), end_char=int(at("end_char")))
+    outline = None
+    if "polygon" in found.places:
+        ring = parse_points(str(at("polygon")))
+        outline = None if ring is None else [[ring]]
+    box: dict[str, Any] = {name: float(at(name)) for name in ("x", "y", "width", "height")}
+    return Span(**about, **box, outline=outline)
+
+
+# ---------------------------------------------------------------------- joining neighbours
+
+
+def _surest(spans: Iterable[Span]) -> float | None:
+    return max((span.score for span in spans if span.score is not None), default=None)
+
+
+def _join_times(spans: list[Span]) -> list[Span]:
+    """Windows that touch, per label and band; in the order in which they begin."""
+    joined: list[Span] = []
+    last: dict[tuple, int] = {}
+    for span in spans:
+        key = (span.label, span.low, span.high)
+        k = last.get(key)
+        before = None if k is None else joined[k]
+        if before is not None and k is not None and span.time[0] <= before.time[1] + _TOUCH:
+            end = max(before.time[1], span.time[1])
+            joined[k] = Span(
+                span.file,
+                span.label,
+                start=before.start,
+                end=end,
+                low=span.low,
+                high=span.high,
+                score=_surest([before, span]),
+            )
+            continue
+        last[key] = len(joined)
+        joined.append(span)
+    return joined
+
+
+def _join_texts(spans: list[Span], order: np.ndarray, rows: np.ndarray) -> list[Span]:
+    """Pieces that follow each other without another between them."""
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    joined: list[Span] = []
+    before = -2
+    for span, row in zip(spans, rows):
+        last = joined[-1] if joined else None
+        if last is not None and last.label == span.label and rank[row] == before + 1:
+            end = max(last.characters[1], span.characters[1])
+            joined[-1] = Span(
+                span.file,
+                span.label,
+                start_char=last.start_char,
+                end_char=end,
+                score=_surest([last, span]),
+            )
+        else:
+            joined.append(span)
+        before = int(rank[row])
+    return joined
+
+
+def _join_boxes(spans: list[Span]) -> list[Span]:
+    """Tiles that touch along an edge or overlap, per label; superpixels stay as they are."""
+    joined: list[Span] = []
+    for label in dict.fromkeys(span.label for span in spans):
+        same = [span for span in spans if span.label == label]
+        tiles = [span for span in same if span.outline is None]
+        joined += [span for span in same if span.outline is not None]
+        for group in _touching(np.array([[s.x, s.y, s.width, s.height] for s in tiles], dtype=float)):
+            joined.append(_one_object([tiles[k] for k in group]))
+    return joined
+
+
+def _touching(boxes: np.ndarray) -> list[list[int]]:
+    """Groups of boxes that hang together, each by the numbers of its boxes."""
+    left, groups = list(range(len(boxes))), []
+    while left:
+        group, edge = [left.pop(0)], 0
+        while edge < len(group) and left:
+            x, y, width, height = boxes[group[edge]]
+            others = boxes[left]
+            across = np.minimum(x + width, others[:, 0] + others[:, 2]) - np.maximum(x, others[:, 0])
+            down = np.minimum(y + height, others[:, 1] + others[:, 3]) - np.maximum(y, others[:, 1])
+            # an edge in common, not a corner alone
+            near = (np.minimum(across, down) >= -_TOUCH) & (np.maximum(across, down) > _TOUCH)
+            group += [k for k, is_near in zip(left, near) if is_near]
+            left = [k for k, is_near in zip(left, near) if not is_near]
+            edge += 1
+        groups.append(sorted(group))
+    return groups
+
+
+def _one_object(tiles: list[Span]) -> Span:
+    if len(tiles) == 1:
+        return tiles[0]
+    outline: list[Rings] = [[_corners(tile)] for tile in tiles]
+    x, y, width, height = polygon_box(outline)
+    first = tiles[0]
+    return Span(
+        first.file,
+        first.label,
+        x=x,
+        y=y,
+        width=width,
+        height=height,
+        outline=outline,
+        score=_surest(tiles),
+    )
+
+
+def _corners(tile: Span) -> np.ndarray:
+    x0, y0, width, height = tile.box
+    x1, y1 = x0 + width, y0 + height
+    return np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1]])
+
+
+# ---------------------------------------------------------------------- names of files to write
+
+
+def targets(files: Sequence[str], ending: str) -> Callable[[str], str]:
+    """Name of the file to write for each file: stem and ending, the whole name where stems are shared.
+
+    Examples
+    --------
+    >>> name = targets(["x/a.wav", "x/a.mp3", "b.wav"], ".txt")
+    >>> [name(file) for file in ("x/a.wav", "x/a.mp3", "b.wav")]
+    ['x/a.wav.txt', 'x/a.mp3.txt', 'b.txt']
+    """
+    seen: dict[str, int] = {}
+    for file in files:
+        bare = _bare(file).casefold()
+        seen[bare] = seen.get(bare, 0) + 1
+
+    def name(file: str) -> str:
+        bare = _bare(file)
+        return (bare if seen.get(bare.casefold(), 0) < 2 else _safe(file)) + ending
+
+    return name
+
+
+def _bare(file: str) -> str:
+    safe = _safe(file)
+    return safe[: len(safe) - len(PurePosixPath(safe).suffix)] if "#" not in file else safe
+
+
+def _safe(file: str) -> str:
+    """A relative path that stays inside the folder it is joined to."""
+    parts = [part for part in file.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+    return "/".join(part.replace(":", "_") for part in parts) or "_"
