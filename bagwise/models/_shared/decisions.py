@@ -138,7 +138,8 @@ def held_out_scores(
     ----------
     score : callable
         ``score(train, test)`` fits a model to the bags with the numbers ``train`` and returns scores of the
-        bags ``test``, of shape (len(test), n_labels).
+        bags ``test``, of shape (len(test), n_labels), or several kinds of scores, (n_kinds, len(test),
+        n_labels).
     Y : ndarray of shape (n_bags, n_labels)
         Labels, spread evenly over folds. The folds depend on them and the order of bags alone.
     weights : ndarray of shape (n_bags,), optional
@@ -147,6 +148,10 @@ def held_out_scores(
         Number of models, each of all bags but one in ``n_folds``.
     most : int, default=2000
         With more bags, one fold alone is held out: that is enough for two numbers per label, and cheaper.
+
+    Returns
+    -------
+    ndarray of shape (n_bags, n_labels) or (n_kinds, n_bags, n_labels)
 
     Examples
     --------
@@ -157,7 +162,7 @@ def held_out_scores(
     scores = np.full(Y.shape, np.nan)
     used = np.arange(len(Y)) if weights is None else np.flatnonzero(weights > 0)
     if len(used) < 2 * n_folds:
-        return scores
+        return scores  # of any kind: nothing is known
     if len(used) > most:
         mixed = np.random.RandomState(0).permutation(len(used))
         folds = [(np.sort(mixed[len(used) // n_folds :]), np.sort(mixed[: len(used) // n_folds]))]
@@ -166,5 +171,7 @@ def held_out_scores(
     for train, test in folds:
         part = np.asarray(score(used[train], used[test]), dtype=np.float64)
         seen = (Y[used[train]] > 0).any(axis=0)
-        scores[used[test]] = np.where(seen, part, np.nan)
+        if part.ndim > scores.ndim:
+            scores = np.full((len(part), *Y.shape), np.nan)
+        scores[..., used[test], :] = np.where(seen, part, np.nan)
     return scores

@@ -27,6 +27,9 @@ class InstanceSoftmaxClassifier(MIMLClassifier):
     exactly if the instance is given that label; the score of a bag is the largest of its instances, so
     it is positive exactly if the label is in the union of the instances' labels.
 
+    Where ``bag_probability_`` is "score", a bag is judged by its largest class score instead, calibrated, and
+    instances by their class scores: what other labels say of an instance does not count against it.
+
     A subclass may learn a calibration of the bags' log-odds (`_learn_decision`). Then a bag carries the
     labels of probability above one half, and the scores rank as before. With one label there is nothing to
     rank, and the calibrated log-odds are the score.
@@ -38,6 +41,11 @@ class InstanceSoftmaxClassifier(MIMLClassifier):
     decision_slope_: np.ndarray | None = None  # None: no calibration, the union decides
     decision_intercept_: np.ndarray | None = None
     bag_probability = "max"
+
+    @property
+    def _kind(self) -> str:
+        """How a bag is judged: "noisy_or", "max" or "score"."""
+        return str(getattr(self, "bag_probability_", self.bag_probability))
 
     def _logits(self, bags: Bags) -> np.ndarray:
         return np.asarray(bags.X @ self.coef_.T) + self.intercept_
@@ -56,10 +64,11 @@ class InstanceSoftmaxClassifier(MIMLClassifier):
         return margins(logits)[:, : self._n_labels]
 
     def _instance_scores(self, bags: Bags) -> np.ndarray:
-        return self._margins(self._instance_logits(bags))
+        logits = self._instance_logits(bags)
+        return logits[:, : self._n_labels] if self._kind == "score" else self._margins(logits)
 
     def _scores(self, bags: Bags) -> np.ndarray:
-        if self._calibration is not None and self._n_labels == 1:
+        if self._calibration is not None and (self._n_labels == 1 or self._kind == "score"):
             return self._calibration.log_odds(self._log_odds(bags))
         return segment_max(self._margins(self._logits(bags)), bags.offsets)
 
@@ -74,16 +83,20 @@ class InstanceSoftmaxClassifier(MIMLClassifier):
     def _own_probabilities(self, bags: Bags) -> np.ndarray:
         """The model's probability that a bag carries a label, as ``bag_probability`` says."""
         log_p = log_softmax(self._logits(bags), axis=1)[:, : self._n_labels]
-        if self.bag_probability == "max":
+        if self._kind == "max":
             return segment_max(np.exp(log_p), bags.offsets)
         # 1 - prod(1 - p), from logarithms so that many small p do not vanish
         absent = segment_sum(log1mexp(log_p), bags.offsets)
         return -np.expm1(absent)
 
-    def _log_odds(self, bags: Bags) -> np.ndarray:
-        """Log-odds of `_own_probabilities`, finite."""
-        log_p = log_softmax(self._logits(bags), axis=1)[:, : self._n_labels]
-        if self.bag_probability == "max":
+    def _log_odds(self, bags: Bags, kind: str | None = None) -> np.ndarray:
+        """Log-odds of `_own_probabilities`, finite; of the kind "score" the largest class score of a bag."""
+        kind = kind or self._kind
+        logits = self._logits(bags)
+        if kind == "score":
+            return segment_max(np.ascontiguousarray(logits[:, : self._n_labels]), bags.offsets)
+        log_p = log_softmax(logits, axis=1)[:, : self._n_labels]
+        if kind == "max":
             present = segment_max(log_p, bags.offsets)
             absent = log1mexp(present)
         else:

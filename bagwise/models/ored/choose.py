@@ -1,8 +1,9 @@
-"""What "auto" stands for: penalty and background that predict held-out bags best, and the decision with them.
+"""What "auto" stands for: what predicts held-out bags best, and the decision with it.
 
-Three things differ from set to set, and the likelihood of the training bags does not tell them: how strongly
-text should be penalised, what bags without any label say, and how probable a label must be before it is
-predicted. Models of two thirds of the bags score the rest; the setting of least calibrated log loss is taken.
+Four things differ from set to set, and the likelihood of the training bags does not tell them: how strongly
+text should be penalised, what bags without any label say, how a bag is to be judged by its instances, and how
+probable a label must be before it is predicted. Models of two thirds of the bags score the rest; the setting
+of least calibrated log loss is taken.
 """
 
 from __future__ import annotations
@@ -27,10 +28,24 @@ TEXT_PENALTIES = (1.0, 3.0, 10.0)
 
 
 class Setting(NamedTuple):
-    """A penalty, and where instances without a label may be: "anywhere", in "empty" bags only, or False."""
+    """A penalty; where instances without a label may be ("anywhere", in "empty" bags, False); a kind."""
 
     alpha: float
     background: Any
+    bag_probability: str = "noisy_or"
+
+
+def kinds(model: Any, n_labels: int) -> tuple[str, ...]:
+    """Ways to judge a bag by its instances among which `choose` has the choice.
+
+    The softmax lets one label of an instance speak against all others. Where instances carry several, as long
+    pieces of text do, the class scores themselves say more. They are no probabilities: they need a
+    calibration.
+    """
+    if model.bag_probability != "auto":
+        return (model.bag_probability,)
+    several = model.decision == "calibrated" and model._target != "multiclass" and n_labels > 1
+    return ("noisy_or", "score") if several else ("noisy_or",)
 
 
 def settings(model: Any, bags: Any, Y: np.ndarray) -> list[Setting]:
@@ -52,25 +67,36 @@ def choose(
     model: Any, bags: Any, Y: np.ndarray, weights: np.ndarray, known: np.ndarray | None = None
 ) -> tuple[Setting, Calibration | None, np.ndarray]:
     """The setting to fit, its calibration (None for the union), and the held-out losses of all settings."""
-    options = settings(model, bags, Y)
+    ways = kinds(model, Y.shape[1])
+    options = [setting._replace(bag_probability=ways[0]) for setting in settings(model, bags, Y)]
     if len(options) == 1 and model.decision == "union":
         return options[0], None, np.full(1, np.nan)
     found, losses = [], []
-    for setting in options:
-        score = partial(_scores, model, setting, bags, Y, weights, known)
-        scores = held_out_scores(score, Y, weights)
-        found.append(calibrate(scores, Y, weights))
-        losses.append(log_loss(found[-1], scores, Y, weights))
+    for k, setting in enumerate(options):
+        score = partial(_scores, model, setting, ways, bags, Y, weights, known)
+        # of too few bags nothing was held out, whatever the kind
+        scores = np.broadcast_to(held_out_scores(score, Y, weights), (len(ways), *Y.shape))
+        each = [calibrate(S, Y, weights) for S in scores]
+        loss = [log_loss(calibration, S, Y, weights) for calibration, S in zip(each, scores)]
+        way = int(np.argmin(np.nan_to_num(loss, nan=np.inf)))
+        options[k] = setting._replace(bag_probability=ways[way])
+        found.append(each[way])
+        losses.append(loss[way])
     best = int(np.argmin(np.nan_to_num(losses, nan=np.inf)))
     return options[best], found[best] if model.decision == "calibrated" else None, np.array(losses)
 
 
-def _scores(model, setting, bags, Y, weights, known, train, test):
-    """Log-odds of the bags `test` by a model of the bags `train`, less exactly converged."""
+def _scores(model, setting, ways, bags, Y, weights, known, train, test):
+    """Log-odds of the bags `test`, of each kind, by a model of the bags `train`, less exactly converged."""
     # steps of "em" are few by themselves, and its tolerance is another one
     tol = model.tol if model.solver == "em" else 10 * model.tol
     part = clone(model).set_params(
-        alpha=setting.alpha, background=setting.background, decision="union", tol=tol, random_state=0
+        alpha=setting.alpha,
+        background=setting.background,
+        bag_probability="noisy_or",  # without a decision of its own; all kinds are asked for below
+        decision="union",
+        tol=tol,
+        random_state=0,
     )
     part._target = model._target
     with warnings.catch_warnings():
@@ -79,5 +105,5 @@ def _scores(model, setting, bags, Y, weights, known, train, test):
             seen = None if known is None else known[instance_rows(bags.offsets, train)[0]]
             part._fit(bags[train], Y[train], weights[train], seen)
         except DataError:  # none of these bags can be used
-            return np.full((len(test), Y.shape[1]), np.nan)
-    return part._log_odds(bags[test])
+            return np.full((len(ways), len(test), Y.shape[1]), np.nan)
+    return np.stack([part._log_odds(bags[test], kind) for kind in ways])

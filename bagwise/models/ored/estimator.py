@@ -81,9 +81,12 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         Number (int) or share (float) of instances in the dictionary [1, Sec. 6.6.3]_.
     width_scale : float, default=1.0
         Width of the kernel as a multiple of the mean squared distance between instances.
-    bag_probability : {"noisy_or", "max"}, default="noisy_or"
-        Probability of a label in a bag: ``1 - prod(1 - p)``, the model's own probability that some instance
-        carries it, or the largest of its instances' as in [1]_.
+    bag_probability : {"auto", "noisy_or", "max", "score"}, default="auto"
+        What the probability of a label in a bag is made of: ``1 - prod(1 - p)``, the model's own probability
+        that some instance carries it; "max", the largest of its instances' as in [1]_; "score", the largest
+        class score ``w_c . x + b_c``, calibrated, for instances that carry several labels at once, which
+        take the probability from each other. "auto" is the one of "noisy_or" and "score" that predicts
+        held-out bags better, and "noisy_or" with one label or ``decision="union"``.
     decision : {"calibrated", "union"}, default="calibrated"
         How ``predict`` decides. "calibrated": a sigmoid per label of the log-odds of ``bag_probability`` is
         learned on held-out bags (three folds; with more than 2,000 bags one third, once; fits that stop at
@@ -110,11 +113,13 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         The penalty used.
     background_ : {"anywhere", "empty", False}
         The background used.
+    bag_probability_ : {"noisy_or", "max", "score"}
+        What bags were judged by.
     has_background_ : bool
         Whether the last row stands for instances without a label.
     held_out_loss_ : ndarray
         Log loss per label of held-out bags, for each setting that "auto" left open: penalties, and again
-        for each background. NaN where nothing was held out.
+        for each background, each with the better ``bag_probability``. NaN where nothing was held out.
     objective_ : ndarray of shape (n_iter_ + 1,)
         Penalised log-likelihood before the first and after every iteration; it never decreases, except with
         ``subset < 1``, where it is that of the bags drawn.
@@ -140,7 +145,9 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
     That union is too large where a bag has many instances, each of which may err: on birds it has a worse
     Hamming loss than no labels at all. Hence the calibrated decision. With one label the score of a bag is
     the calibrated log-odds. With a background and several labels, scores and labels of instances take the
-    probability of an instance times that of its bag.
+    probability of an instance times that of its bag. Where ``bag_probability_`` is "score" they do so, too,
+    but the score of a label at an instance is the class score plus the logarithm of the bag's probability,
+    and the score of a bag is its calibrated log-odds.
 
     Instances that are known (``instance_y`` of ``fit``) enter exactly: with ``A_i`` the classes left to an
     instance, the likelihood of a bag sums over the labellings within them, and the posterior of an instance
@@ -186,7 +193,7 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         "kernel": Choice(None, "rbf"),
         "dictionary_size": (Whole(1), Number(above=0, high=1)),
         "width_scale": Number(above=0),
-        "bag_probability": Choice("noisy_or", "max"),
+        "bag_probability": Choice("auto", "noisy_or", "max", "score"),
         "decision": Choice("calibrated", "union"),
         "inference": Choice(*METHODS),
         "n_jobs": JOBS,
@@ -210,7 +217,7 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         kernel=None,
         dictionary_size=1.0,
         width_scale=1.0,
-        bag_probability="noisy_or",
+        bag_probability="auto",
         decision="calibrated",
         inference="auto",
         n_jobs=None,
@@ -239,9 +246,14 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
     def _fit(self, bags, Y, weights, known=None):
         if self.subset < 1 and self.solver != "em":
             raise ValueError("subset < 1 draws bags for each iteration of solver='em'; choose that solver")
+        if self.bag_probability == "score" and (self.decision == "union" or self._target == "multiclass"):
+            raise ValueError(
+                "bag_probability='score' is no probability before it is calibrated, which decision='union' "
+                "and classes in a 1-D y do not do; choose 'auto', 'noisy_or' or 'max'"
+            )
         weights = np.ones(len(bags)) if weights is None else weights
         setting, calibration, self.held_out_loss_ = choose(self, bags, Y, weights, known)
-        self.alpha_, self.background_ = setting
+        self.alpha_, self.background_, self.bag_probability_ = setting
         self.has_background_ = bool(self.background_)
         self._learn(bags, Y, weights, known)
         self.decision_slope_ = self.decision_intercept_ = None
@@ -402,10 +414,11 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
     def _instance_logits(self, bags):
         logits = self._logits(bags)
         calibration = self._calibration
-        if calibration is None or not self.has_background_ or self._n_labels == 1:
+        judged = self.has_background_ or self._kind == "score"
+        if calibration is None or not judged or self._n_labels == 1:
             return logits
-        # p_i(c) times the bag's p(c): beside a background that takes most instances, the bag says which
-        # labels are there at all
+        # p_i(c) times the bag's p(c): beside a background that takes most instances, or where classes do not
+        # compete, the bag says which labels are there at all
         log_p = log_expit(calibration.log_odds(self._log_odds(bags)))
         logits[:, : self._n_labels] += log_p[bags.index]
         return logits

@@ -94,3 +94,14 @@ def test_every_bag_is_scored_by_models_of_other_bags():
     seen.clear()
     held_out_scores(score, Y, most=40)
     assert len(seen) == 50 // 3
+
+
+def test_several_kinds_of_scores_are_held_out_together():
+    Y = np.tile([[0, 1], [1, 1], [1, 0]], (8, 1))
+
+    def score(train, test):
+        return np.stack([np.tile(test[:, None], 2), np.tile(-test[:, None], 2)])
+
+    first, second = held_out_scores(score, Y)
+    np.testing.assert_array_equal(first[:, 0], np.arange(24))
+    np.testing.assert_array_equal(second, -first)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 from scipy.optimize import minimize
-from scipy.special import log_expit, logsumexp
+from scipy.special import expit, log_expit, logsumexp
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import roc_auc_score
 
 from bagwise import Bags, load_dataset
 from bagwise.errors import DataError
@@ -337,14 +338,19 @@ def test_what_auto_stands_for():
     assert len(some.held_out_loss_) == 2
     assert some.background_ == ("anywhere", "empty")[some.held_out_loss_.argmin()]
     union = ORedLogisticRegression(3.0, decision="union").fit(documents, T)
-    assert union.background_ == some.background_ and union.decision_slope_ is None
+    same = ORedLogisticRegression(3.0, bag_probability="noisy_or").fit(documents, T)
+    assert (
+        union.background_ == same.background_
+        and union.bag_probability_ == "noisy_or"
+        and union.decision_slope_ is None
+    )
     assert ORedLogisticRegression().fit(documents, T[:, 0]).background_ == "anywhere"
 
 
 def test_beside_a_background_the_bag_speaks_for_its_instances():
     documents, T = text_problem()
     T[:10] = 0
-    model = ORedLogisticRegression(1.0, background=True).fit(documents, T)
+    model = ORedLogisticRegression(1.0, background=True, bag_probability="noisy_or").fit(documents, T)
     logits = documents.X @ model.coef_.T + model.intercept_
     logits[:, :3] += np.log(model.predict_proba(documents))[documents.index]
     best = logits.argmax(axis=1)
@@ -353,6 +359,51 @@ def test_beside_a_background_the_bag_speaks_for_its_instances():
     for c in range(3):
         others = np.delete(logits, c, axis=1).max(axis=1)
         np.testing.assert_allclose(F[:, c], logits[:, c] - others, atol=1e-9)
+
+
+def pieces_of_several_topics(n_bags, seed):
+    """Two pieces of text a bag, each with the words of up to four topics: most label sets are impossible."""
+    rng = np.random.default_rng(seed)
+    T = rng.random((2 * n_bags, 8)) < 0.35
+    rates = np.full((8, 120), 0.0)
+    for c in range(8):
+        rates[c, 10 * c : 10 * c + 10] = 0.12
+    X = sparse.csr_array(rng.poisson(0.02 + T @ rates).astype(float))
+    Y = T.reshape(n_bags, 2, 8).any(axis=1).astype(int)
+    return Bags(X, np.arange(0, 2 * n_bags + 1, 2)), Y, T
+
+
+@pytest.mark.filterwarnings("ignore:.*label sets that no labelling")
+def test_instances_of_several_labels_are_judged_by_class_scores():
+    bags, Y, _ = pieces_of_several_topics(300, 0)
+    new, _, T = pieces_of_several_topics(300, 1)
+    model = ORedLogisticRegression(1.0).fit(bags, Y)
+    assert model.bag_probability_ == "score"
+    logits = new.X @ model.coef_.T + model.intercept_
+    largest = logits.reshape(300, 2, -1)[:, :, :8].max(axis=1)
+    odds = largest * model.decision_slope_ + model.decision_intercept_
+    np.testing.assert_allclose(model.decision_function(new), odds)
+    np.testing.assert_allclose(model.predict_proba(new), expit(odds))
+    np.testing.assert_array_equal(model.predict(new), odds > 0)
+    judged = logits[:, :8] + log_expit(odds)[new.index]
+    F = model.instance_scores(new)
+    np.testing.assert_allclose(F, judged)
+    if not model.has_background_:
+        np.testing.assert_array_equal(model.annotate(new), judged.argmax(axis=1))
+    competing = ORedLogisticRegression(1.0, bag_probability="noisy_or").fit(bags, Y)
+    assert competing.held_out_loss_.min() > model.held_out_loss_.min()
+    assert roc_auc_score(T, F) > roc_auc_score(T, competing.instance_scores(new)) + 0.03
+
+
+def test_where_classes_compete_the_union_is_kept():
+    bags, Y = random_problem(seed=3, n_bags=60)
+    model, named = (ORedLogisticRegression(bag_probability=k).fit(bags, Y) for k in ("auto", "noisy_or"))
+    assert model.bag_probability_ == "noisy_or"
+    np.testing.assert_array_equal(model.predict_proba(bags), named.predict_proba(bags))
+    assert ORedLogisticRegression().fit(bags, Y[:, 0]).bag_probability_ == "noisy_or"
+    assert ORedLogisticRegression().fit(bags, Y.argmax(axis=1)).bag_probability_ == "noisy_or"
+    with pytest.raises(ValueError, match="calibrated"):
+        ORedLogisticRegression(bag_probability="score", decision="union").fit(bags, Y)
 
 
 def test_a_constant_feature_has_no_weight():
