@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -12,10 +13,21 @@ import bagwise
 from bagwise import Dataset, actions, all_estimators
 from bagwise.checks import all_checks
 from bagwise.checks.estimator_checks import check_scikit_learn
-from bagwise.checks.sample import fitted
+from bagwise.checks.sample import fitted, sample_bags
 from bagwise.inspection import label_names
 
-ESTIMATORS = [cls for _, cls in all_estimators()]
+# Those that need a package which is not here are skipped, with the reason, by a test of their own below.
+ESTIMATORS = [cls for _, cls in all_estimators() if all(map(find_spec, cls.traits.requires))]
+
+
+@pytest.mark.parametrize(
+    "cls", [c for _, c in all_estimators() if c not in ESTIMATORS], ids=lambda c: c.__name__
+)
+def test_what_cannot_run_here_says_what_it_needs(cls):
+    bags, Y = sample_bags()
+    with pytest.raises(ImportError, match="pip install"):
+        cls().fit(bags, Y)
+    pytest.skip(f"common checks of {cls.__name__}: {', '.join(cls.traits.requires)} is not installed")
 
 
 def small(cls):
@@ -31,7 +43,7 @@ def default(cls):
 def _variants():
     for cls in ESTIMATORS:
         yield pytest.param(small(cls), id=cls.__name__)
-        if repr(small(cls)) != repr(default(cls)):
+        if repr(small(cls)) != repr(default(cls)) and not cls.traits.requires:  # networks: in their own tests
             yield pytest.param(default(cls), id=f"{cls.__name__}, defaults")
 
 

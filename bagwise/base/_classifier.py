@@ -21,6 +21,7 @@ from bagwise.base.parameters import Rules, check_parameters
 from bagwise.errors import DataError, quoted
 from bagwise.labels import binary_matrix, dense_labels, in_bag_order, label_matrix
 
+UNKNOWN_LABEL = -1  # in the matrix that `_fit` gets, where traits allow labels that are not known
 NO_LABEL = -1  # what `annotate` says of an instance that carries none of the labels
 
 
@@ -369,11 +370,15 @@ class MIMLClassifier(ClassifierMixin, BagInput):
                 advice = "A column-vector y was passed when a 1d array was expected; use y.ravel()"
                 warnings.warn(advice, DataConversionWarning, stacklevel=4)
                 return self._encode_classes(array.ravel())
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise DataError("Input y contains NaN or infinity; labels are 0 or 1")
             if array.dtype.kind == "O":
                 array = array.astype(np.float64)
+            unknown = np.isnan(array) if array.dtype.kind == "f" else np.zeros(array.shape, dtype=bool)
+            if unknown.any() and self.traits.missing_labels:
+                array = np.where(unknown, 0, array)
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise DataError("Input y contains NaN or infinity; labels are 0 or 1")
             matrix = binary_matrix(array, bags.bag_ids)
+            matrix = np.where(unknown, np.int8(UNKNOWN_LABEL), matrix) if unknown.any() else matrix
             self._target_dtype = array.dtype.name
         if matrix.shape[1] == 0:
             raise DataError(

@@ -39,8 +39,12 @@ class Traits:
         Whether ``fit`` takes ``instance_y``, labels of the instances that are known.
     instance_labels : bool
         Whether training needs the labels of instances (an upper bound, not weak supervision).
+    missing_labels : bool
+        Whether labels of training bags may be NaN: not known.
     device : tuple of str
         Where it can run.
+    requires : tuple of str
+        Packages beyond those that bagwise itself needs.
     """
 
     instances: Literal["model", "singleton"] = "singleton"
@@ -52,7 +56,9 @@ class Traits:
     sample_weight: bool = False
     known_instances: bool = False
     instance_labels: bool = False
+    missing_labels: bool = False
     device: tuple[str, ...] = ("cpu",)
+    requires: tuple[str, ...] = ()
 
 
 class BagInput(BaseEstimator):

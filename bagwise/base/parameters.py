@@ -9,6 +9,7 @@ in `_fit`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -19,6 +20,7 @@ import numpy as np
 __all__ = [
     "Anything",
     "Choice",
+    "Device",
     "Flag",
     "HasMethod",
     "Number",
@@ -230,6 +232,27 @@ class Seed(Rule):
 
     def __str__(self) -> str:
         return "None, a whole number from 0 to 2**32 - 1 or a RandomState"
+
+
+class Device(Rule):
+    """Where torch may work.
+
+    Examples
+    --------
+    >>> Device().takes("cuda:1"), Device().takes("gpu")
+    (True, False)
+    """
+
+    def takes(self, value: Any) -> bool:
+        """Whether the value follows the rule."""
+        return isinstance(value, str) and re.fullmatch(r"auto|cpu|cuda(:\d+)?", value) is not None
+
+    def bad_examples(self) -> list[Any]:
+        """Words that name no device."""
+        return ["gpu", "cuda:", None]
+
+    def __str__(self) -> str:
+        return "'auto', 'cpu', 'cuda' or 'cuda:<number>'"
 
 
 class HasMethod(Rule):

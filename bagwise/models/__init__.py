@@ -22,6 +22,9 @@ from bagwise.models.mimlfast.estimator import MIMLFast
 # Probabilities with error bars, and how labels go together
 from bagwise.models.gp.estimator import MIMLGP
 
+# Networks, with torch
+from bagwise.models.deep.estimator import DeepMIML
+
 # Several views, some missing
 from bagwise.models.mimlmix.estimator import MIMLMix
 
@@ -53,6 +56,7 @@ __all__ = [
     "MMMIL",
     "BagClassifier",
     "CodebookSVM",
+    "DeepMIML",
     "MIMLDummy",
     "MIMLFast",
     "MIMLMix",

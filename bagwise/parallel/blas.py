@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from threadpoolctl import threadpool_limits
@@ -23,6 +24,19 @@ def small_products(multiplications: float) -> AbstractContextManager[Any]:
         Of one typical product inside the block.
     """
     return threadpool_limits(1, user_api="blas") if multiplications < _WORTH_A_THREAD else nullcontext()
+
+
+@contextmanager
+def torch_threads(multiplications: float) -> Iterator[None]:
+    """Keep torch on one core inside the block if its products are small, for the same reason."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if multiplications < _WORTH_A_THREAD else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def openmp_threads(n_jobs: int | None) -> AbstractContextManager[Any]:

@@ -13,12 +13,13 @@ from bagwise.base import MIMLClassifier, Traits, best_rows
 from bagwise.base.parameters import check_parameters
 from bagwise.models._shared.margins import margins
 from bagwise.models._shared.offset import best_offset
+from bagwise.models._shared.pieces import check_piece
 from bagwise.models.mimlfast.forward import N_SLICES, make_forward
 from bagwise.models.mimlfast.plan import PARAMETERS, RULES, make_plan
 from bagwise.models.mimlfast.predict import bag_scores, instance_scores, sub_concepts
 from bagwise.models.mimlfast.scale import Scale, learn_scale
 from bagwise.models.mimlfast.sgd import answer
-from bagwise.models.mimlfast.stream import check_piece, learn_piece, piece_plan
+from bagwise.models.mimlfast.stream import learn_piece, piece_plan
 from bagwise.models.mimlfast.train import initial_state, learn
 from bagwise.parallel import Workers
 

@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.errors import DataError
 from bagwise.models.mimlfast.forward import Forward
 from bagwise.models.mimlfast.memory import LabelRows
 from bagwise.models.mimlfast.plan import MOST_HELD_OUT, SMALL, Plan, make_plan
 from bagwise.models.mimlfast.predict import CELLS
 from bagwise.models.mimlfast.train import Learned, make_trainer
 
-__all__ = ["check_piece", "learn_piece", "piece_plan"]
+__all__ = ["learn_piece", "piece_plan"]
 
 
 def piece_plan(model: Any, n_bags: int, *, first: bool) -> Plan:
@@ -57,23 +56,6 @@ def learn_piece(
     if not any(ahead):
         window = _remember(window, trainer.scores(ids), Y[ids])
     return Learned(state, used, window, 1, [])
-
-
-def check_piece(model: Any, X: Any, y: Any, classes: Any, *, first: bool) -> tuple[Any, np.ndarray]:
-    """Bags and labels of a piece, compared with what came first."""
-    if not first:
-        bags = model._as_bags(X, reset=False)
-        Y = model._known_labels(y, bags)
-    elif classes is not None and np.ndim(y) == 1:
-        bags = model._as_bags(X, reset=True)
-        model._target_dtype = "int64"
-        model._encode_classes(np.asarray(classes))
-        Y = model._known_labels(y, bags)
-    else:
-        return model._check_training(X, y)
-    if len(Y) != len(bags):
-        raise DataError(f"inconsistent numbers of samples: {len(bags)} bags, {len(Y)} rows of labels")
-    return bags, np.ascontiguousarray(Y)
 
 
 def _remember(window: list[np.ndarray], scores: np.ndarray, Y: np.ndarray) -> list[np.ndarray]:

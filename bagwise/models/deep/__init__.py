@@ -1,0 +1,1 @@
+"""Networks under the contract: torch inside, NumPy outside."""

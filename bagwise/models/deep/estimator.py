@@ -1,0 +1,434 @@
+"""DeepMIML: networks for bags under the same contract as every other model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+from sklearn.utils import check_random_state
+
+from bagwise.bags import runs
+from bagwise.base import NO_LABEL, MIMLClassifier, Traits
+from bagwise.base.parameters import Choice, Device, Flag, Number, Seed, Whole, check_parameters
+from bagwise.models._shared.decisions import Calibration, calibrate
+from bagwise.models._shared.folds import MultilabelKFold
+from bagwise.models._shared.pieces import check_piece
+from bagwise.models._shared.scaling import learn_scaling
+from bagwise.models.deep.heads import HEADS, POOLINGS
+from bagwise.parallel import torch_threads
+from bagwise.utils.devices import load_torch, torch_device
+from bagwise.utils.progress import progress
+
+_FOLDS = 5  # parts of the bags, of which each member sees all but one
+_BLOCK = 1 << 24  # numbers of instances scored at a time
+_MOST_UNIONS = 10_000  # bags
+_LARGE = 100_000  # instances
+_WORTH_A_CARD = 1_000_000  # numbers
+_LOSSES = ("bce", "ranking+bce", "ranking+asymmetric", "ranking", "asymmetric")
+
+
+class DeepMIML(MIMLClassifier):
+    r"""An ensemble of small networks: encoder of instances, a head that makes bags of them.
+
+    Needs torch (``pip install 'bagwise[torch]'``). Every member leaves out another fifth of the bags, stops
+    when these are scored best, and answers for them; from these answers a sigmoid per label is learned, so
+    that probabilities are calibrated without bags set aside.
+
+    Parameters
+    ----------
+    head : {"attention", "instance", "pool", "prototype", "transformer"}, default="attention"
+        What turns encoded instances into scores of bags; see Notes.
+    n_members : int, default=5
+        Networks whose scores are averaged.
+    hidden : int, default=256
+        Units of each layer of the encoder.
+    depth : int, default=2
+        Layers of the encoder.
+    dropout : float, default=0.5
+        Share of units left out at random in training.
+    pooling : str, default="auto"
+        How the head pools: for "pool" "all" (default), "mean", "max" or "lse"; for "instance" "linear"
+        (default) or "power"; for "prototype" "lse" (default) or "max".
+    loss : {"bce", "ranking+bce", "ranking+asymmetric", "ranking", "asymmetric"}, default="bce"
+        What training lowers; see ``docs/deep.md`` for what the others gave.
+    learning_rate, weight_decay : float, default=3e-3, 1e-2
+        Of AdamW.
+    batch_size : int or "auto", default="auto"
+        Bags per step; "auto" is a sixteenth of the bags, 16 at least and 1,024 at most (on a card
+        from a million instances on 16,384).
+    max_epochs : int, default=150
+        Limit on passes.
+    patience : int, default=15
+        Passes without a better loss on the bags held out after which a member stops.
+    unions : float or "auto", default="auto"
+        Share of the training bags that are joined with another bag, drawn anew in every pass, and carry the
+        labels of both: a label that some instance of a bag causes is caused by it in a larger bag too. "auto"
+        is one half up to 10,000 bags, none beyond.
+    refit : bool, default=True
+        Whether every member is trained again on all bags, for as many passes as the bags held out asked for.
+    scaling : {"standard", "none"}, default="standard"
+        Whether features get mean 0 and spread 1 (text: one factor for all).
+    device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
+        Where networks work; "auto" takes a card if there is one. The fitted model holds arrays and predicts
+        on any device.
+    mixed_precision : bool or "auto", default="auto"
+        Whether products are computed in bfloat16; "auto": on a card, from 100,000 instances.
+    random_state : int, RandomState or None, default=None
+        Seed of weights, order of bags and parts.
+    verbose : bool, default=False
+        Whether to draw a progress bar on a terminal.
+
+    Attributes
+    ----------
+    members_ : list of dict
+        Weights of every member by name, as arrays.
+    epochs_ : list of int
+        The pass that each member's weights are of.
+    histories_ : list of ndarray
+        Loss on the bags held out, after every pass.
+    calibration_slope_, calibration_intercept_ : ndarray of shape (n_labels,)
+        Log-odds of a label are ``slope * mean score of the members + intercept``.
+
+    Notes
+    -----
+    With encodings :math:`h_i` of the instances:
+
+    - "attention": :math:`z_l = \sum_i a_{il} s_{il}`, gated attention per label in additive form;
+    - "instance": pooled probabilities of instances (linear softmax or a learned power);
+    - "pool": linear scores of mean, maximum and log-sum-exp of the encodings;
+    - "prototype": nearness to learned directions per label, the nearest instance decides;
+    - "transformer": instances look at each other first, then as "attention".
+
+    **What instance scores mean.** For "attention" and "transformer" they are contributions: those of the
+    instances of a bag add up to the score of the bag. For "instance" and "prototype" they are the log-odds of
+    the instance itself. For "pool" they are the score of a bag with this instance alone. `annotate` always
+    compares the scores that bags of one instance would get: a contribution says how much of *this* bag's
+    score an instance brings, which is small for the fifth wren of a recording. None of these says what
+    *caused* a label in the world; ``docs/deep.md`` shows which head keeps the multi-instance assumption and
+    which learns from what is absent.
+
+    ``partial_fit`` makes one pass over a piece with every member; parts, scaling and calibration stay those
+    of the first piece. Labels that are not known may be given as NaN in a float matrix: they are left out of
+    the loss.
+
+    References
+    ----------
+    .. [1] M. Ilse, J. Tomczak, M. Welling: Attention-based deep multiple instance learning. ICML 2018.
+    .. [2] S. A. Javed et al.: Additive MIL: intrinsically interpretable multiple instance learning for
+       pathology. NeurIPS 2022.
+    .. [3] J. Lee et al.: Set transformer. ICML 2019.
+    .. [4] T. Ridnik et al.: Asymmetric loss for multi-label classification. ICCV 2021.
+
+    Examples
+    --------
+    >>> import pytest
+    >>> torch = pytest.importorskip("torch")
+    >>> from bagwise import load_dataset
+    >>> data = load_dataset("digits", n_bags=150)
+    >>> model = DeepMIML(n_members=2, max_epochs=30, random_state=0).fit(data.bags[:100], data.Y[:100])
+    >>> bool((model.predict(data.bags[100:]) == data.Y[100:]).mean() > 0.85)
+    True
+    >>> contributions = model.instance_scores(data.bags[:1])
+    >>> bool(np.allclose(contributions.sum(axis=0), model.decision_function(data.bags[:1])))
+    True
+    """
+
+    traits = Traits(
+        instances="model",
+        probabilities=True,
+        label_equivariant=False,
+        sample_weight=True,
+        missing_labels=True,
+        device=("cpu", "cuda"),
+        requires=("torch",),
+    )
+
+    _parameters = {
+        "head": Choice(*HEADS),
+        "n_members": Whole(1),
+        "hidden": Whole(1),
+        "depth": Whole(1),
+        "dropout": Number(0, below=1),
+        "pooling": Choice("auto", *sorted({kind for kinds in POOLINGS.values() for kind in kinds})),
+        "loss": Choice(*_LOSSES),
+        "learning_rate": Number(above=0),
+        "weight_decay": Number(0),
+        "batch_size": (Choice("auto"), Whole(1)),
+        "max_epochs": Whole(1),
+        "patience": Whole(1),
+        "unions": (Choice("auto"), Number(0, 1)),
+        "refit": Flag(),
+        "scaling": Choice("standard", "none"),
+        "device": Device(),
+        "mixed_precision": (Choice("auto"), Flag()),
+        "random_state": Seed(),
+        "verbose": Flag(),
+    }
+
+    def __init__(
+        self,
+        head: str = "attention",
+        n_members: int = 5,
+        *,
+        hidden: int = 256,
+        depth: int = 2,
+        dropout: float = 0.5,
+        pooling: str = "auto",
+        loss: str = "bce",
+        learning_rate: float = 3e-3,
+        weight_decay: float = 1e-2,
+        batch_size: int | str = "auto",
+        max_epochs: int = 150,
+        patience: int = 15,
+        unions: float | str = "auto",
+        refit: bool = True,
+        scaling: str = "standard",
+        device: str = "auto",
+        mixed_precision: bool | str = "auto",
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.head = head
+        self.n_members = n_members
+        self.hidden = hidden
+        self.depth = depth
+        self.dropout = dropout
+        self.pooling = pooling
+        self.loss = loss
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.patience = patience
+        self.unions = unions
+        self.refit = refit
+        self.scaling = scaling
+        self.device = device
+        self.mixed_precision = mixed_precision
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @classmethod
+    def _test_params(cls) -> dict[str, Any]:
+        return {"n_members": 1, "hidden": 32, "max_epochs": 40, "random_state": 0}
+
+    @classmethod
+    def _expected_failed_checks(cls) -> dict[str, str]:
+        reason = "batches and parts are drawn from the bags that are there: a weight of 2 is not two bags"
+        names = (
+            "check_sample_weight_equivalence_on_dense_data",
+            "check_sample_weight_equivalence_on_sparse_data",
+        )
+        return dict.fromkeys(names, reason)
+
+    # ------------------------------------------------------------------ learning
+
+    def _fit(self, bags: Any, Y: np.ndarray, *weights: Any) -> None:
+        load_torch("DeepMIML")
+        from bagwise.models.deep.training import train_member
+
+        given = weights[0] if weights else None
+        rng = check_random_state(self.random_state)
+        self._pooling = self._chosen_pooling()
+        self._scaling = learn_scaling(bags.X, self.scaling)
+        self._n_labels = Y.shape[1]
+        used = np.arange(len(bags)) if given is None else np.flatnonzero(given > 0)
+        parts = self._parts(Y[used], rng)
+        feed = self._feed(bags, Y, given)
+        large = feed.device.type == "cuda" and bags.n_instances >= 1_000_000
+        self._batch = self._bags_per_step(len(used), 16_384 if large else 1024)
+        settings = self._settings(feed, bags, self.max_epochs)
+        self.members_, self.epochs_, self.histories_ = [], [], []
+        answers = np.full(Y.shape, np.nan)
+        rows = self._batch * bags.n_instances / len(bags)
+        small = torch_threads(rows * self.hidden * max(self.n_features_in_, self.hidden))
+        total = self.n_members * self.max_epochs
+        with small, progress("DeepMIML", total, enabled=self.verbose) as advance:
+            for k in range(self.n_members):
+                held_out = used[parts == k]
+                seed = int(rng.randint(2**31 - 1))
+                trained = train_member(
+                    self._plan(), settings, feed, used[parts != k], held_out, seed, on_epoch=advance
+                )
+                self.members_.append(trained.weights)
+                self.epochs_.append(trained.epoch)
+                self.histories_.append(np.array(trained.history))
+                if len(held_out):
+                    answers[held_out] = self._mean_scores(bags[held_out], "forward", [trained.weights])
+                    if self.refit:
+                        again = settings._replace(max_epochs=trained.epoch)
+                        nothing = held_out[:0]
+                        self.members_[k] = train_member(
+                            self._plan(), again, feed, used, nothing, seed
+                        ).weights
+        known = np.where(Y >= 0, answers, np.nan)
+        found = calibrate(known, np.maximum(Y, 0), given)
+        if not np.isfinite(known).any():  # too few bags to hold some out: scores stay as they are
+            found = Calibration(np.ones(Y.shape[1]), np.zeros(Y.shape[1]))
+        self.calibration_slope_, self.calibration_intercept_ = found
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Any:
+        """Learn from one more piece of data, in one pass of every member.
+
+        Parameters
+        ----------
+        X : Bags, list of 2-D arrays, or table
+            The bags of this piece.
+        y : labels as in ``fit``
+            Their labels.
+        classes : array, optional
+            All classes, when ``y`` is 1-D and the first piece may not show them all.
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self, self._parameters)
+        first = not hasattr(self, "members_")
+        bags, Y = check_piece(self, X, y, classes, first=first)
+        if first:
+            self._fit(bags, Y)
+            return self
+        from bagwise.models.deep.training import train_member
+
+        feed = self._feed(bags, Y, None)
+        settings = self._settings(feed, bags, 1)
+        everything, nothing = np.arange(len(bags)), np.empty(0, dtype=np.int64)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        for k, weights in enumerate(self.members_):
+            trained = train_member(
+                self._plan(), settings, feed, everything, nothing, (seed + k) % (2**31), weights
+            )
+            self.members_[k] = trained.weights
+        return self
+
+    def _chosen_pooling(self) -> str:
+        kinds = POOLINGS[self.head]
+        if self.pooling == "auto":
+            return kinds[0]
+        if self.pooling not in kinds:
+            known = ", ".join(map(repr, kinds))
+            raise ValueError(f"pooling={self.pooling!r}, but the head {self.head!r} knows {known}")
+        return self.pooling
+
+    def _parts(self, Y: np.ndarray, rng: Any) -> np.ndarray:
+        """Which part every bag is held out in; -1 for all where there are too few bags to hold some out."""
+        n_parts = max(self.n_members, _FOLDS)
+        parts = np.full(len(Y), -1)
+        if len(Y) >= 2 * n_parts:
+            folds = MultilabelKFold(n_parts, random_state=rng.randint(2**31 - 1))
+            for k, (_, test) in enumerate(folds.split(Y, np.maximum(Y, 0))):
+                parts[test] = k
+        return parts
+
+    def _unions(self, n_bags: int) -> float:
+        if self.unions == "auto":
+            return 0.5 if n_bags <= _MOST_UNIONS else 0.0
+        return float(self.unions)
+
+    def _bags_per_step(self, n_bags: int, most: int) -> int:
+        if self.batch_size != "auto":
+            return int(self.batch_size)
+        return int(np.clip(n_bags // 16, 16, most))
+
+    def _settings(self, feed: Any, bags: Any, epochs: int) -> Any:
+        from bagwise.models.deep.training import Settings
+
+        return Settings(
+            self.loss,
+            self.learning_rate,
+            self.weight_decay,
+            self._batch,
+            epochs,
+            self.patience,
+            self._unions(len(bags)),
+            self._mixed(feed.device, bags),
+        )
+
+    def _mixed(self, device: Any, bags: Any) -> bool:
+        if self.mixed_precision == "auto":
+            return device.type == "cuda" and bags.n_instances >= _LARGE
+        return bool(self.mixed_precision)
+
+    def _device(self, bags: Any) -> Any:
+        """Where to work; "auto" takes a card only where its calls cost less than they save."""
+        if self.device == "auto" and bags.n_instances * self.n_features_in_ < _WORTH_A_CARD:
+            return torch_device("cpu", "DeepMIML")
+        return torch_device(self.device, "DeepMIML")
+
+    def _plan(self) -> Any:
+        from bagwise.models.deep.network import Plan
+
+        return Plan(
+            self.head,
+            self._pooling,
+            self.n_features_in_,
+            self._n_labels,
+            self.hidden,
+            self.depth,
+            self.dropout,
+        )
+
+    def _feed(self, bags: Any, Y: np.ndarray, weights: Any) -> Any:
+        import torch
+
+        from bagwise.models.deep.feed import Feed
+
+        device = self._device(bags)
+        mixed = self._mixed(device, bags)
+        return Feed(bags, self._scaling, device, Y, weights, torch.bfloat16 if mixed else torch.float32)
+
+    # ------------------------------------------------------------------ predicting
+
+    def _mean_scores(self, bags: Any, what: str, members: list[Any] | None = None) -> np.ndarray:
+        """Mean over members of what a network says: "forward", "instances" or "alone"."""
+        import torch
+
+        from bagwise.models.deep.feed import Feed
+        from bagwise.models.deep.network import network_with
+
+        device = self._device(bags)
+        # On the processor in double precision: a bag gets the same score in any company.
+        dtype = torch.float64 if device.type == "cpu" else torch.float32
+        networks = [network_with(self._plan(), w, device, dtype) for w in members or self.members_]
+        out = []
+        offsets = np.asarray(bags.offsets)
+        with torch.no_grad():
+            for a, b in runs(offsets, max(1, _BLOCK // max(self.n_features_in_, self.hidden))):
+                feed = Feed(bags[a:b], self._scaling, device, dtype=dtype)
+                for batch in feed.batches(np.arange(b - a), max(b - a, 1)):
+                    scores = sum(getattr(network, what)(batch.X, batch.at).double() for network in networks)
+                    out.append((scores / len(networks)).cpu().numpy())
+        return np.concatenate(out)
+
+    def _scores(self, bags: Any) -> np.ndarray:
+        return self._mean_scores(bags, "forward") * self.calibration_slope_ + self.calibration_intercept_
+
+    def _probabilities(self, bags: Any) -> np.ndarray:
+        return expit(self._scores(bags))
+
+    def _instance_scores(self, bags: Any) -> np.ndarray:
+        said = self._mean_scores(bags, "instances") * self.calibration_slope_
+        if self.head in ("attention", "transformer"):  # shares of the intercept, so that they add up
+            return said + self.calibration_intercept_ / bags.sizes[bags.index][:, None]
+        return said + self.calibration_intercept_
+
+    def _alone(self, bags: Any) -> np.ndarray:
+        return self._mean_scores(bags, "alone") * self.calibration_slope_ + self.calibration_intercept_
+
+    def _annotate(self, bags: Any, Y: np.ndarray | None) -> np.ndarray:
+        scores = self._alone(bags)
+        if Y is None:
+            labels = scores.argmax(axis=1)
+            return np.where(scores[:, 0] > 0, labels, NO_LABEL) if scores.shape[1] == 1 else labels
+        allowed = Y[bags.index] > 0
+        labels = np.where(allowed, scores, -np.inf).argmax(axis=1)
+        return np.where(allowed.any(axis=1), labels, NO_LABEL)
+
+    def _instance_probabilities(self, bags: Any, Y: np.ndarray | None) -> np.ndarray:
+        P = expit(self._alone(bags))
+        if Y is not None:
+            P = np.where(Y[bags.index] > 0, np.maximum(P, 1e-300), 0.0)
+        total = P.sum(axis=1, keepdims=True)
+        return np.divide(P, total, out=np.zeros_like(P), where=total > 0)

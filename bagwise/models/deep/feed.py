@@ -1,0 +1,150 @@
+"""Batches of bags as tensors on the device.
+
+Bags that fit the card are moved there once, as float32 or bfloat16; larger sets stay in memory and follow
+batch by batch through pinned pages, copied while the card works on the batch before. Sparse instances become
+dense one batch at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from bagwise.kernels.torch_ops import Segments
+from bagwise.models._shared.scaling import Scaling, apply_scaling
+
+_SHARE_OF_CARD = 0.5  # of its free memory that the data may take
+
+
+@dataclass
+class Batch:
+    """Instances, where bags begin, labels (below 0: not known) and weights of bags."""
+
+    X: torch.Tensor
+    at: Segments
+    Y: torch.Tensor
+    weights: torch.Tensor | None
+
+    def halves(self) -> list[Batch]:
+        """The first and the second half of the bags."""
+        middle = len(self.Y) // 2
+        parts = []
+        for bags in (slice(0, middle), slice(middle, len(self.Y))):
+            offsets = self.at.offsets[bags.start : bags.stop + 1]
+            lo, hi = int(offsets[0]), int(offsets[-1])
+            weights = None if self.weights is None else self.weights[bags]
+            parts.append(Batch(self.X[lo:hi], Segments.of(offsets - lo), self.Y[bags], weights))
+        return parts
+
+
+class Feed:
+    """Scaled bags, their labels and weights, handed out in batches.
+
+    Parameters
+    ----------
+    bags : Bags
+        Dense or CSR.
+    scaling : Scaling
+        How instances are scaled.
+    device : torch.device
+        Where the batches go.
+    Y, weights : ndarray, optional
+        Labels and weights of the bags.
+    dtype : torch.dtype
+        Type of the instances.
+    """
+
+    def __init__(self, bags, scaling: Scaling, device, Y=None, weights=None, dtype=torch.float32) -> None:
+        self.bags, self.scaling, self.device, self.dtype = bags, scaling, device, dtype
+        Y = np.zeros((len(bags), 0), dtype=np.int8) if Y is None else Y
+        self.Y = torch.as_tensor(np.ascontiguousarray(Y, dtype=np.float32)).to(device)
+        self.weights = (
+            None if weights is None else torch.as_tensor(np.asarray(weights, np.float32)).to(device)
+        )
+        self.offsets = np.asarray(bags.offsets, dtype=np.int64)
+        self.resident = self._moved() if self._fits() else None
+
+    def _fits(self) -> bool:
+        if self.bags.is_sparse:
+            return False
+        if self.device.type != "cuda":
+            return self.bags.X.nbytes < 1 << 30  # a scaled copy of that size does not hurt
+        free, _ = torch.cuda.mem_get_info(self.device)
+        return self.bags.n_instances * self.bags.n_features * self.dtype.itemsize < _SHARE_OF_CARD * free
+
+    def _moved(self) -> torch.Tensor:
+        """All instances on the device, scaled, a run at a time so that no second copy is made here."""
+        n, d = self.bags.n_instances, self.bags.n_features
+        X = torch.empty((n, d), dtype=self.dtype, device=self.device)
+        run = max(1, (64 << 20) // max(4 * d, 1))
+        for first in range(0, n, run):
+            X[first : first + run] = self._scaled(self.bags.X[first : first + run]).to(self.device)
+        return X
+
+    def _scaled(self, rows: Any) -> torch.Tensor:
+        wanted = np.float64 if self.dtype == torch.float64 else np.float32
+        rows = apply_scaling(rows, self.scaling, wanted)
+        rows = rows.toarray() if hasattr(rows, "toarray") else rows
+        return torch.as_tensor(np.ascontiguousarray(rows, dtype=wanted))
+
+    def batches(self, bags: np.ndarray, size: int, order: Any = None, unions: float = 0.0) -> Iterator[Batch]:
+        """Batches of ``size`` bags, in the order given or, with a random state, shuffled.
+
+        A share ``unions`` of the bags is joined with another bag each and carries the labels of both.
+        """
+        partners = np.full(len(bags), -1)
+        if order is not None:
+            if unions > 0:
+                drawn = order.random_sample(len(bags)) < unions
+                partners[drawn] = bags[order.randint(len(bags), size=int(drawn.sum()))]
+            bags = bags[order.permutation(len(bags))]
+        cuts = list(range(0, len(bags), size)) + [len(bags)]
+        if order is not None and len(cuts) > 2 and cuts[-1] - cuts[-2] < size // 2:
+            del cuts[-2]  # a batch of one or two bags is a noisy step
+        ahead = None  # copies to the card go on while the batch before is worked on
+        for first, last in zip(cuts[:-1], cuts[1:]):
+            batch = self._batch(bags[first:last], partners[first:last])
+            if ahead is not None:
+                yield ahead
+            ahead = batch
+        if ahead is not None:
+            yield ahead
+
+    def _batch(self, bags: np.ndarray, partners: np.ndarray) -> Batch:
+        joined = partners >= 0
+        if not joined.any():
+            X, at = self._rows(bags)
+            chosen = torch.as_tensor(bags).to(self.device, non_blocking=True)
+            Y = self.Y[chosen]
+        else:
+            # every bag followed by its partner, or by nothing; then the pairs are the bags
+            both = np.stack([bags, np.where(joined, partners, bags)], axis=1).ravel()
+            X, at = self._rows(both, np.stack([np.ones_like(joined), joined], axis=1).ravel())
+            at = Segments(at.offsets[::2], at.index // 2, 2 * at.longest)
+            pair = self.Y[torch.as_tensor(both).to(self.device)].view(len(bags), 2, -1)
+            high, low = pair.amax(dim=1), pair.amin(dim=1)
+            Y = torch.where(
+                (high < 1) & (low < 0), low, high
+            )  # not known in one, not there in the other: not known
+            chosen = torch.as_tensor(bags).to(self.device)
+        weights = None if self.weights is None else self.weights[chosen]
+        return Batch(X, at, Y, weights)
+
+    def _rows(self, bags: np.ndarray, there: np.ndarray | None = None) -> tuple[torch.Tensor, Segments]:
+        """Instances of bags one after the other; those that are not ``there`` are left empty."""
+        sizes = self.offsets[bags + 1] - self.offsets[bags]
+        sizes = sizes if there is None else np.where(there, sizes, 0)
+        at = Segments.of(np.concatenate([[0], np.cumsum(sizes)]), self.device)
+        if self.resident is not None and there is None and (np.diff(bags) == 1).all():
+            return self.resident[self.offsets[bags[0]] : self.offsets[bags[-1] + 1]], at
+        if self.resident is not None:
+            first = torch.as_tensor(self.offsets[bags]).to(self.device, non_blocking=True)
+            rows = torch.arange(len(at.index), device=self.device) + (first - at.offsets[:-1])[at.index]
+            return self.resident.index_select(0, rows), at
+        kept = bags if there is None else bags[there]
+        X = self._scaled(self.bags[kept].X).to(self.dtype)
+        return X.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else X, at

@@ -1,0 +1,47 @@
+"""Gated attention per label in additive form: what the instances say adds up to the score of the bag."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from bagwise.kernels.torch_ops import gated, segment_softmax, segment_sum
+
+_BLOCK = 64
+
+
+class GatedAttention(nn.Module):
+    r"""Weighted sum of scores of instances, weights and scores per label.
+
+    Notes
+    -----
+    .. math::
+
+        a_{il} = softmax_{i \in b}(u_l \cdot (\tanh(V h_i) \odot \sigma(U h_i))), \quad
+        s_{il} = w_l \cdot h_i + b_l, \quad z_l = \sum_{i \in b} a_{il} s_{il}
+
+    (gated attention of Ilse, Tomczak, Welling 2018, per label, with the classifier before the sum as in
+    additive MIL of Javed et al. 2022). What an instance says is its contribution :math:`a_{il} s_{il}`; a
+    weight alone is no explanation, since a weight may rest on an instance that speaks against the label.
+    """
+
+    def __init__(self, width: int, n_labels: int, pooling: str) -> None:
+        super().__init__()
+        self.inner, self.n_labels = max(width // 2, 8), n_labels
+        # V, U and w above each other make one product; cards are quick for widths of whole blocks only.
+        self.project = nn.Linear(width, -(-(2 * self.inner + n_labels) // _BLOCK) * _BLOCK)
+        self.weights = nn.Linear(self.inner, n_labels, bias=False)
+
+    def forward(self, H, at):
+        """Scores of bags: (n, width) to (n_bags, n_labels)."""
+        return segment_sum(self.instances(H, at), at)
+
+    def instances(self, H, at):
+        """Contribution of every instance to the score of its bag."""
+        gates, scores = gated(self.project(H), self.inner, self.n_labels)
+        logits = self.weights(gates)
+        return segment_softmax(logits.to(scores.dtype), at) * scores
+
+    def alone(self, H, at):
+        """Score of a bag of one instance: its weight is 1."""
+        rows = slice(2 * self.inner, 2 * self.inner + self.n_labels)
+        return nn.functional.linear(H, self.project.weight[rows], self.project.bias[rows])
