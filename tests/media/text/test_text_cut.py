@@ -69,6 +69,7 @@ def parts(text, cut=sentences):
         "I said no.|Then we left.|No. 5 is alive.",
         "Read more at example.com.|Version 1.2.3 is out.",
         "1. First thing.|2. Second thing.".replace("|", "\n|"),
+        "He won 3.|Then he left.",
         "¿Qué?|¡Nada!|Bien.",
         "End of a line.\n|Next line.\n\n|New paragraph without a stop\n\n|Last",
     ],
