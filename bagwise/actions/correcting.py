@@ -293,11 +293,11 @@ class Corrections:
     def bags(self) -> list[str]:
         """Ids of the bags about which something is said."""
         with self._mutex:
-            return [bag for bag in self._by_bag if self._of(bag)]
+            return [bag for bag in self._by_bag if self.of(bag)]
 
     def count(self, bag: str) -> int:
         """Number of corrections of a bag that stand."""
-        return len(self._of(bag))
+        return len(self.of(bag))
 
     def part(self, bag: str, part: int) -> PartAnswer:
         """What holds for one part."""
@@ -306,7 +306,7 @@ class Corrections:
     def parts(self, bag: str) -> dict[int, PartAnswer]:
         """What holds for the parts of a bag that somebody spoke about."""
         found: dict[int, PartAnswer] = {}
-        for entry in self._of(bag):
+        for entry in self.of(bag):
             if entry["part"] is not None:
                 found.setdefault(entry["part"], PartAnswer()).take(entry["after"])
         return {part: answer for part, answer in found.items() if answer.given}
@@ -314,7 +314,7 @@ class Corrections:
     def bag(self, bag: str) -> dict[str, str]:
         """Answer for each label of a bag that somebody spoke about: "yes", "no" or "unsure"."""
         found: dict[str, str] = {}
-        for entry in self._of(bag):
+        for entry in self.of(bag):
             after = entry["after"]
             if entry["part"] is not None:
                 continue
@@ -330,7 +330,7 @@ class Corrections:
     def accepted(self, bag: str) -> bool:
         """Whether somebody said that the bag is right as it is shown, and nobody cleared it since."""
         held = False
-        for entry in self._of(bag):
+        for entry in self.of(bag):
             if entry["part"] is None and entry["after"]["answer"] in ("accepted", "cleared"):
                 held = entry["after"]["answer"] == "accepted"
         return held
@@ -343,7 +343,8 @@ class Corrections:
                 names[entry["after"]["label"]] = None
         return list(names)
 
-    def _of(self, bag: str) -> list[dict[str, Any]]:
+    def of(self, bag: str) -> list[dict[str, Any]]:
+        """Corrections of a bag and its parts that stand."""
         with self._mutex:
             return [e for e in self._by_bag.get(bag, ()) if e["id"] not in self._undone]
 

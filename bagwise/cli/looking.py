@@ -32,10 +32,15 @@ def look(
     originals: Annotated[
         Path | None, typer.Option(help="Folder of the originals; by default that of the data.")
     ] = None,
+    labels: Annotated[Path | None, typer.Option(help="Labels of raw files, as for gather.")] = None,
     train: Annotated[
         str | None,
         typer.Option(help="Data that the model was fitted to; learning again uses them as well."),
     ] = None,
+    static: Annotated[
+        Path | None, typer.Option(help="Write one page for reading that needs no server, and end.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Bags on that page, the most uncertain ones.")] = 200,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = 0,
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
     part: Part = None,
@@ -47,21 +52,37 @@ def look(
     """Open a page to look at bags and parts, correct them and learn again; Ctrl-C ends it."""
     if len(targets) > 2 or (len(targets) == 1 and targets[0].lower().endswith(".skops")):
         raise BagwiseError(f"look takes MODEL DATA, or DATA alone; got {' '.join(targets)}")
-    from bagwise.web.server import needs_web, serve
-
-    needs_web()
     from bagwise import actions
 
+    if static is None:
+        from bagwise.web.server import needs_web
+
+        needs_web()  # before the data are read
+    else:
+        from bagwise.actions.matching import check_target
+
+        check_target(static)
+
     *model, data = targets
-    with progress(f"opening {data}"):
+    with progress(f"opening {data}") as advance:
         session = actions.open_session(
             data,
             model[0] if model else None,
             corrections=corrections,
             author=author,
             originals=originals,
+            labels=labels,
+            step=advance,
             **_where(part, view, format, option),
         )
+
+    if static is not None:
+        from bagwise.web.page import write_page
+
+        with progress("writing the page"):
+            done = write_page(session, static, limit=limit)
+        return say(f"wrote {done['n_bags']} bags to {static}, {done['bytes'] / 2**20:.1f} MB")
+    from bagwise.web.server import serve
 
     def ready(address: str) -> None:
         say(f"looking at {data}: {address}")

@@ -4,37 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from bagwise.actions.looking import Session
+from bagwise.actions.looking.exporting import export
 from bagwise.actions.teaching import Teaching
 from bagwise.errors import BagwiseError
+from bagwise.web.assets import TYPES, static_files
 from bagwise.web.guard import Guard
-
-_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
-
-
-def static_files() -> dict[str, bytes]:
-    """The files of the page by name; nothing beside them can be asked for."""
-    folder = files("bagwise.web") / "static"
-    found = {}
-    for item in folder.iterdir():
-        if item.is_file() and "." + item.name.rpartition(".")[2] in _TYPES:
-            found[item.name] = item.read_bytes()
-    return found
 
 
 def answer(value: Any, status: int = 200) -> Response:
@@ -64,6 +48,10 @@ class Routes:
             "/api/version": self.version,
             "/api/history": self.history,
             "/api/learn": self.learning,
+            "/export/{kind}": self.export,
+            "/media/{number:int}/sound": self.sound,
+            "/media/{number:int}/spectrogram": self.spectrogram,
+            "/media/{number:int}/picture": self.picture,
         }
         post = {
             "/api/correct": self.correct,
@@ -80,7 +68,7 @@ class Routes:
     def page(self, request: Request) -> Response:
         """The page, which then asks for the rest."""
         return Response(
-            self.static["index.html"], headers={"cache-control": "no-cache"}, media_type=_TYPES[".html"]
+            self.static["index.html"], headers={"cache-control": "no-cache"}, media_type=TYPES[".html"]
         )
 
     def file(self, request: Request) -> Response:
@@ -88,7 +76,7 @@ class Routes:
         name = request.path_params["name"]
         if name not in self.static:
             raise HTTPException(404, "no such file")
-        kind = _TYPES["." + name.rpartition(".")[2]]
+        kind = TYPES["." + name.rpartition(".")[2]]
         return Response(self.static[name], headers={"cache-control": "no-cache"}, media_type=kind)
 
     # ------------------------------------------------------------------ questions
@@ -135,6 +123,34 @@ class Routes:
         """The last corrections that stand, newest first."""
         entries = self.session.corrections.standing()[:-101:-1]
         return answer({"entries": [{**e, "number": self.session.numbers.get(e["bag"])} for e in entries]})
+
+    # ------------------------------------------------------------------ originals
+
+    def sound(self, request: Request) -> Response:
+        """The recording of a bag; browsers ask for pieces of it."""
+        return _original(*self.session.originals.sound(self._number(request)))
+
+    def spectrogram(self, request: Request) -> Response:
+        """The spectrogram of a bag's recording."""
+        return _original(self.session.originals.spectrogram(self._number(request)), "image/png")
+
+    def picture(self, request: Request) -> Response:
+        """The picture of a bag."""
+        return _original(*self.session.originals.picture(self._number(request)))
+
+    def export(self, request: Request) -> Response:
+        """All answers as a file for another tool."""
+        content, name, kind = export(self.session, request.path_params["kind"])
+        plain = "".join(c if c.isalnum() or c in "._-" else "_" for c in name)
+        plain = plain.encode("ascii", "replace").decode().replace("?", "_")
+        headers = {"content-disposition": f'attachment; filename="{plain}"', "cache-control": "no-store"}
+        return Response(content, headers=headers, media_type=kind)
+
+    def _number(self, request: Request) -> int:
+        number = request.path_params["number"]
+        if not 0 <= number < len(self.session.ids):
+            raise HTTPException(404, "no such bag")
+        return number
 
     # ------------------------------------------------------------------ writing
 
@@ -187,6 +203,13 @@ class Routes:
         return self.session.explain(number, given=asked.get("given") is True)
 
 
+def _original(content: Path | bytes, kind: str) -> Response:
+    headers = {"cache-control": "private, max-age=600"}
+    if isinstance(content, bytes):
+        return Response(content, headers=headers, media_type=kind)
+    return FileResponse(content, headers=headers, media_type=kind)
+
+
 def _guarded(ask: Callable[[Request], Response]) -> Callable[[Request], Response]:
     """What users can put right is told in one line."""
 
@@ -194,7 +217,8 @@ def _guarded(ask: Callable[[Request], Response]) -> Callable[[Request], Response
         try:
             return ask(request)
         except BagwiseError as error:
-            return answer({"error": " ".join(str(error).split())}, 400)
+            missing = request.url.path.startswith("/media/")
+            return answer({"error": " ".join(str(error).split())}, 404 if missing else 400)
 
     return asked
 

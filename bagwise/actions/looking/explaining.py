@@ -141,7 +141,7 @@ class Explainer:
         info = session.bags.instance_info
         medium = medium_of(info)
         if medium is not None:
-            return {"kind": medium, **self._places(medium, a, b)}
+            return {"kind": medium, **self._places(medium, a, b), **session.originals.facts(number)}
         pictures = info.get("picture")
         if pictures is not None and pictures.ndim == 3 and np.prod(pictures.shape[1:]) <= _MOST_PIXELS:
             return {"kind": "pictures", **_pictures(pictures[a:b])}

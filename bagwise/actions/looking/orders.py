@@ -169,11 +169,11 @@ class Table:
         which = self.order(show, number, q, sort, down)
         offset = max(offset, 0)
         page = which[offset : offset + min(max(limit, 0), _MOST_ROWS)]
-        measures = {name: self.measure(name, number) for name in ("score", "uncertain", "wrong", "rare")}
-        rows = [self._row(int(i), measures) for i in page]
+        rows = [self.row(int(i), number) for i in page]
         return {"total": len(which), "offset": offset, "rows": rows, "version": self.session.version}
 
-    def _row(self, i: int, measures: dict[str, np.ndarray]) -> dict[str, Any]:
+    def row(self, i: int, label: int | None = None) -> dict[str, Any]:
+        """One line of the table; with a label, its score."""
         session = self.session
         row: dict[str, Any] = {
             "number": i,
@@ -183,7 +183,8 @@ class Table:
             "seen": bool(session.seen[i]),
             "corrected": int(session.spoken[i]),
         }
-        row |= {name: number_or_none(values[i]) for name, values in measures.items()}
+        for name in ("score", "uncertain", "wrong", "rare"):
+            row[name] = number_or_none(self.measure(name, label)[i])
         answers = session.answers
         if answers is not None and i < answers.done:
             row["chosen"] = np.flatnonzero(answers.chosen[i]).tolist()

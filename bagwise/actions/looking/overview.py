@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bagwise.actions.looking.exporting import export_kinds
 from bagwise.actions.looking.values import UNKNOWN, number_or_none
 from bagwise.errors import DataError
 from bagwise.inspection import last_estimator
@@ -37,6 +38,9 @@ def overview(session: Session) -> dict[str, Any]:
         "damaged_lines": session.corrections.damaged,
         "corrections_file": session.corrections.path.name,
         "has_truth": session.dataset.has_labels,
+        "left_out": session.left_out[:100],
+        "n_left_out": len(session.left_out),
+        "exports": export_kinds(session),
         "model": None,
         "version": session.version,
     }

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bagwise.actions.correcting import Corrections
+from bagwise.actions.gathering import Opened, open_for
 from bagwise.actions.looking.answers import Answers
 from bagwise.actions.looking.explaining import Explainer
 from bagwise.actions.looking.orders import Table
+from bagwise.actions.looking.originals import Originals
 from bagwise.actions.looking.overview import overview, quality_curve
 from bagwise.actions.looking.values import UNKNOWN, number_or_none
 from bagwise.actions.matching import File, bags_for, open_data
@@ -19,6 +22,8 @@ from bagwise.bags import Bags, MultiViewBags
 from bagwise.dataset import Dataset
 from bagwise.datasets import list_datasets
 from bagwise.errors import BagwiseError, DataError
+from bagwise.media.gathering import collect
+from bagwise.media.recipe import transformers
 
 
 def open_session(
@@ -46,7 +51,8 @@ def open_session(
     originals : path, optional
         Folder of the recordings, pictures or texts that bags were cut from; by default that of the data.
     **where
-        Part, view, format and options; see `open_data`.
+        Part, view, format and options of a data set, see `open_data`; ``labels``, ``n_jobs``, ``say`` and
+        ``step`` for raw files, see `open_for`.
 
     Examples
     --------
@@ -57,7 +63,8 @@ def open_session(
     from bagwise.persistence import load
 
     fitted = None if model is None else load(model)
-    dataset = open_data(data, **where)
+    opened = _opened(data, where) if fitted is None else open_for(fitted, data, **where)
+    dataset = opened.dataset
     if not len(dataset):
         raise DataError("holds no bags to look at", path=data)
     named = any(str(data) == row["name"] for row in list_datasets())
@@ -70,8 +77,28 @@ def open_session(
         model=None if model is None else Path(model).name,
     )
     root = Path(originals) if originals is not None else None if named else place
-    source = {"data": str(data), "model": None if model is None else str(model), "where": where}
-    return Session(dataset, fitted, kept, source=source, root=root)
+    told = {
+        name: str(value) if isinstance(value, PathLike) else value
+        for name, value in where.items()
+        if value is not None and not callable(value)
+    }
+    source = {"data": str(data), "model": None if model is None else str(model), "where": told}
+    return Session(dataset, fitted, kept, source=source, root=root, opened=opened)
+
+
+def _opened(data: File, where: dict[str, Any]) -> Opened:
+    """Data to look at without a model: a data set, or raw files, cut as `bagwise gather` cuts them."""
+    given = {name: where[name] for name in ("part", "view", "format", "options") if where.get(name)}
+    path = Path(data)
+    raw = path.is_dir() or any(path.name.lower().endswith(kind.suffixes) for kind in transformers())
+    try:
+        return Opened(open_data(data, **given))
+    except DataError:
+        if given or not raw or not path.exists():
+            raise
+    told = {name: where[name] for name in ("labels", "n_jobs", "say", "step") if where.get(name)}
+    found = collect(data, told.pop("labels", None), **told)
+    return Opened(found.dataset, found.empty, found.unreadable, found.paths)
 
 
 class Session:
@@ -97,6 +124,7 @@ class Session:
         *,
         source: dict[str, Any] | None = None,
         root: Path | None = None,
+        opened: Opened | None = None,
     ) -> None:
         self.dataset, self.corrections, self.root = dataset, corrections, root
         self.source = source or {"data": dataset.name, "model": None, "where": {}}
@@ -117,7 +145,12 @@ class Session:
         self._applied = -1
         self._sync()
         self.table = Table(self)
+        self.originals = Originals(self, None if opened is None else opened.paths)
         self.explainer = Explainer(self)
+        self.left_out = [] if opened is None else [*map(list, opened.unreadable)]
+        self.left_out += (
+            [] if opened is None else [[name, "nothing was found in it"] for name in opened.empty]
+        )
 
     # ------------------------------------------------------------------ scoring
 

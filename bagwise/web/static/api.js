@@ -33,13 +33,17 @@ export async function post(path, body) {
 }
 
 // A bag fetched in advance, so that the next one is there when the key is pressed.
-export function bag(number, given) {
+export function fetchBag(number, given) {
   const name = `${number}/${given ? 1 : 0}`;
   if (!kept.has(name)) {
     if (kept.size > 40) kept.clear();
     kept.set(name, get(`bag/${number}`, { given }).catch((error) => { kept.delete(name); throw error; }));
   }
   return kept.get(name);
+}
+
+export function shownCount() {
+  return readOnly ? inlined.rows.length : 0;
 }
 
 export function forget() {

@@ -1,6 +1,6 @@
 // The frame of the page: header, addresses, keys that work everywhere.
 
-import { forget, get, post, readOnly } from "./api.js";
+import { forget, get, post, readOnly, shownCount } from "./api.js";
 import { bagPage } from "./bag.js";
 import { count, h, key, notice, replace } from "./dom.js";
 import { helpDialog } from "./help.js";
@@ -22,7 +22,7 @@ function header() {
     h("span", { class: "about" }, overview.data, overview.model ? h("span", { class: "quiet" }, ` · ${overview.model.file}`) : h("span", { class: "quiet" }, " · no model")),
     h("nav", { "aria-label": "Pages" }, tab("overview", "Overview"), readOnly ? null : tab("learn", overview.model ? "Learn again" : "Corrections")),
     h("span", { class: "spacer" }),
-    readOnly ? h("span", { class: "quiet" }, "read only") : h("button", { class: "plain", onclick: undo, title: "Undo (z)", disabled: overview.n_corrections === 0 }, "Undo ", key("z")),
+    readOnly ? h("span", { class: "quiet" }, `for reading: ${shownCount().toLocaleString("en")} of ${count(overview.n_bags, "bag")}`) : h("button", { class: "plain", onclick: undo, title: "Undo (z)", disabled: overview.n_corrections === 0 }, "Undo ", key("z")),
     readOnly ? null : h("a", { class: "pill", href: address("learn") }, count(overview.n_corrections, "correction")),
     h("button", { class: "plain", onclick: helpDialog, "aria-label": "Keys", title: "Keys (?)" }, key("?")));
 }

@@ -1,14 +1,15 @@
 // One bag: its medium with coloured parts, bars of its labels with thresholds, and the keys that correct.
 
-import * as api from "./api.js";
+import { fetchBag, forget, get, post, readOnly } from "./api.js";
 import { labelBars } from "./bars.js";
 import { swatch } from "./colours.js";
 import { count, h, key, notice, replace } from "./dom.js";
 import { partPanel } from "./part.js";
+import { shownLabel } from "./parts.js";
 import { go, stay } from "./place.js";
 import { refresh, state } from "./state.js";
 import { chooseLabel } from "./typeahead.js";
-import { drawView, shownLabel } from "./views.js";
+import { drawView } from "./views.js";
 
 const ORDERS = [["order", "in order"], ["uncertainty", "most uncertain"], ["rarity", "rarest label"], ["label", "of one label"]];
 
@@ -16,12 +17,12 @@ export async function bagPage(place) {
   const params = place.params;
   let number = place.number;
   if (Number.isNaN(number) || number === null) {
-    const found = await api.get("next", { by: params.by || "order", after: -1, label: params.label });
+    const found = await get("next", { by: params.by || "order", after: -1, label: params.label });
     if (found.number === null) { notice("all bags were looked at"); go("overview"); return null; }
     number = found.number;
     stay("bag", number, params);
   }
-  const page = new BagPage(number, params, await api.bag(number, params.given === "1"));
+  const page = new BagPage(number, params, await fetchBag(number, params.given === "1"));
   return page.handle();
 }
 
@@ -69,18 +70,18 @@ class BagPage {
     window.scrollTo(0, 0);
     if (this.view.arrived) this.view.arrived();
     try {
-      if (api.readOnly) await api.get(`bag/${this.number}`, { see: true });
-      else await api.post("seen", { number: this.number });
-      const next = await api.get("next", { by: this.by, after: this.number, label: this.label });
+      if (readOnly) await get(`bag/${this.number}`, { see: true });
+      else await post("seen", { number: this.number });
+      const next = await get("next", { by: this.by, after: this.number, label: this.label });
       this.ahead = next.number;
-      if (next.number !== null) await api.bag(next.number, this.given);
+      if (next.number !== null) await fetchBag(next.number, this.given);
     } catch { /* said when the next bag is asked for */ }
   }
 
   async reload() {
     try {
-      api.forget();
-      this.bag = await api.bag(this.number, this.given);
+      forget();
+      this.bag = await fetchBag(this.number, this.given);
       this.draw();
     } catch (error) { notice(error.message, "bad"); }
   }
@@ -111,7 +112,7 @@ class BagPage {
         h("button", { onclick: () => this.before(), title: "Bag before (k)", "aria-label": "Bag before" }, "‹"),
         h("label", { class: "by" }, h("span", { class: "quiet" }, "next: "), by, label),
         h("button", { onclick: () => this.next(), title: "Next bag (j)" }, "Next ", key("j")),
-        api.readOnly ? null : h("button", { class: "main", onclick: () => this.accept(), title: "All as shown is right (Enter)" }, "Right as shown ", key("Enter"))));
+        readOnly ? null : h("button", { class: "main", onclick: () => this.accept(), title: "All as shown is right (Enter)" }, "Right as shown ", key("Enter"))));
   }
 
   drawTools() {
@@ -128,7 +129,7 @@ class BagPage {
     const legend = [...present].filter(([label]) => label !== null).sort((a, b) => b[1] - a[1]).slice(0, 10);
     replace(this.tools,
       model ? heat : null,
-      model && known && !api.readOnly ? h("label", { class: "check", title: "Parts get labels that the bag is known to carry (g)" }, given, "within known labels") : null,
+      model && known && !readOnly ? h("label", { class: "check", title: "Parts get labels that the bag is known to carry (g)" }, given, "within known labels") : null,
       h("span", { class: "legend" }, this.heat === null ? legend.map(([label, n]) => h("span", { class: "chip" }, swatch(h, label), names[label], h("span", { class: "quiet" }, `\u00a0× ${n}`))) : [h("span", { class: "quiet" }, "0 %"), h("span", { class: "ramp", style: { "--hue": "var(--heat)" } }), h("span", { class: "quiet" }, "100 %")]),
       this.bag.size > this.bag.parts.length ? h("span", { class: "quiet" }, `the first ${this.bag.parts.length} of ${this.bag.size} parts`) : null);
   }
@@ -163,6 +164,11 @@ class BagPage {
     this.update();
   }
 
+  strongest() {
+    const values = this.bag.labels.map((one) => one.value ?? -1);
+    return values.indexOf(Math.max(...values));
+  }
+
   setGiven(on) {
     this.given = on;
     stay("bag", this.number, this.params());
@@ -181,7 +187,7 @@ class BagPage {
 
   async next() {
     try {
-      const found = this.ahead !== null ? this.ahead : (await api.get("next", { by: this.by, after: this.number, label: this.label })).number;
+      const found = this.ahead !== null ? this.ahead : (await get("next", { by: this.by, after: this.number, label: this.label })).number;
       if (found === null) { notice(this.by === "order" ? "this is the last bag" : "all bags were looked at"); return; }
       go("bag", found, { ...this.params(), part: null });
     } catch (error) { notice(error.message, "bad"); }
@@ -202,7 +208,7 @@ class BagPage {
   // ------------------------------------------------------------------ correcting
 
   async say(answer, label) {
-    if (api.readOnly) { notice("this page is for reading"); return; }
+    if (readOnly) { notice("this page is for reading"); return; }
     const part = this.part;
     let about = label ?? null;
     if (about === null && answer !== "none" && answer !== "accepted") {
@@ -217,12 +223,12 @@ class BagPage {
     }
     if (answer === "none" && part === null) { notice("choose a part first (← →)"); return; }
     try {
-      const found = await api.post("correct", { number: this.number, part: answer === "accepted" ? null : part, answer: answer === "clear" ? "cleared" : answer, label: about, given: this.given });
+      const found = await post("correct", { number: this.number, part: answer === "accepted" ? null : part, answer: answer === "clear" ? "cleared" : answer, label: about, given: this.given });
       state.stack.push(found.id);
       this.bag = found.bag;
       state.overview.names = found.names;
-      api.forget();
-      if (this.ahead !== null) api.bag(this.ahead, this.given).catch(() => {});
+      forget();
+      if (this.ahead !== null) fetchBag(this.ahead, this.given).catch(() => {});
       const words = { yes: "yes", no: "no", unsure: "unsure", none: "none of the labels", clear: "cleared", accepted: "right as shown" }[answer];
       notice(answer === "accepted" ? `${this.bag.id}: right as shown` : `${part === null ? this.bag.id : `part ${part + 1}`}: ${words}${about && answer !== "none" ? " – " + about : ""}`, "good");
       if (part !== null && answer !== "clear" && part + 1 < this.bag.parts.length) this.part = part + 1;
@@ -232,7 +238,7 @@ class BagPage {
   }
 
   async other() {
-    if (api.readOnly) return;
+    if (readOnly) return;
     const about = this.part === null ? "Label that the bag carries" : `Label of part ${this.part + 1}`;
     const name = await chooseLabel(about, state.overview.names);
     if (name !== null) await this.say("yes", name);
@@ -248,7 +254,7 @@ class BagPage {
       y: () => this.say("yes"), n: () => this.say("no"), u: () => this.say("unsure"), x: () => this.say("none"), c: () => this.say("clear"), l: () => this.other(),
       ArrowRight: () => this.movePart(1), ArrowLeft: () => this.movePart(-1), ArrowDown: () => this.bars.move(1), ArrowUp: () => this.bars.move(-1),
       j: () => this.next(), k: () => this.before(), g: () => this.setGiven(!this.given),
-      h: () => this.setHeat(this.heat !== null ? null : this.row ?? (this.part === null ? 0 : shownLabel(this.bag.parts[this.part]).label ?? 0)),
+      h: () => this.setHeat(this.heat !== null ? null : this.row ?? (this.part === null ? null : shownLabel(this.bag.parts[this.part]).label) ?? this.strongest()),
       p: () => this.view.play && this.view.play(this.part),
       Escape: () => { this.part = null; this.row = null; this.update(); },
     }[event.key];

@@ -4,7 +4,7 @@ import { readOnly } from "./api.js";
 import { colour, swatch } from "./colours.js";
 import { h, key, percent, replace } from "./dom.js";
 import { state } from "./state.js";
-import { placeText, shownLabel } from "./views.js";
+import { placeText, shownLabel } from "./parts.js";
 
 const MOST = 8;
 

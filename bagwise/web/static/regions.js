@@ -2,7 +2,7 @@
 
 import { colour, dashes } from "./colours.js";
 import { s } from "./dom.js";
-import { partName, shownLabel } from "./views.js";
+import { partName, shownLabel } from "./parts.js";
 
 export function region(tag, attributes, p, { select, hover }) {
   return s(tag, { ...attributes, class: "region", tabindex: 0, role: "button", onclick: () => select(p), onpointerenter: () => hover(p), onpointerleave: () => hover(null), onfocus: (event) => { if (event.target.matches(":focus-visible")) select(p); } }, s("title"));
@@ -20,7 +20,7 @@ export function paint(regions, bag, { part, hovered, heat }, filled) {
     const hue = heat === null ? colour(shown.label) : "var(--heat)";
     shape.style.setProperty("--hue", hue);
     shape.style.setProperty("fill", hue);
-    shape.style.setProperty("fill-opacity", heat !== null ? 0.75 * value : p === part || p === hovered ? 0.4 : shown.label === null ? 0 : filled);
+    shape.style.setProperty("fill-opacity", heat !== null ? 0.6 * value : p === part || p === hovered ? 0.4 : shown.label === null ? 0 : filled);
     shape.style.setProperty("stroke-dasharray", dashes(heat === null ? shown.label : 0));
   });
 }

@@ -27,9 +27,9 @@ export function audioView(bag, tools) {
   const axis = [];
   for (let time = 0; time <= long + 1e-9; time += second) axis.push(s("text", { x: x(time), y: HEIGHT + 15, "text-anchor": time === 0 ? "start" : "middle" }, `${Number(time.toFixed(2))} s`));
   for (let frequency = 0; frequency <= high * 0.98; frequency += hertz) axis.push(s("text", { x: LEFT - 6, y: Math.min(HEIGHT - 2, y(frequency) + 4), "text-anchor": "end" }, `${Number((frequency / 1000).toFixed(2))} k`));
-  const source = media(bag.number, "spectrogram");
-  const sound = media(bag.number, "sound");
-  const back = source ? s("image", { href: source, x: LEFT, y: 0, width: width - LEFT, height: HEIGHT, preserveAspectRatio: "none" }) : null;
+  const source = bag.view.at_hand ? media(bag.number, "spectrogram") : null;
+  const sound = bag.view.at_hand ? media(bag.number, "sound") : null;
+  const back = source ? s("image", { href: source, x: LEFT, y: y(top), width: x(seconds) - LEFT, height: HEIGHT - y(top), preserveAspectRatio: "none" }) : null;
   const cursor = s("line", { x1: LEFT, x2: LEFT, y1: 0, y2: HEIGHT, class: "cursor" });
   const picture = s("svg", { viewBox: `0 0 ${width} ${HEIGHT + BOTTOM}`, width, height: HEIGHT + BOTTOM, class: "spectrogram", role: "group", "aria-label": "Spectrogram with the parts" },
     s("rect", { x: LEFT, y: 0, width: width - LEFT, height: HEIGHT, class: "night" }), back, spans, cursor, axis);

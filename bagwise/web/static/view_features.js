@@ -3,7 +3,7 @@
 import { colour, swatch } from "./colours.js";
 import { h, percent, replace, s } from "./dom.js";
 import { state } from "./state.js";
-import { partName, shownLabel } from "./views.js";
+import { partName, shownLabel } from "./parts.js";
 
 const SIZE = 340;
 const MARGIN = 14;

@@ -3,7 +3,7 @@
 import { colour } from "./colours.js";
 import { h, percent } from "./dom.js";
 import { state } from "./state.js";
-import { partName, shownLabel } from "./views.js";
+import { partName, shownLabel } from "./parts.js";
 
 export function picturesView(bag, { select, hover }) {
   const { width, height, grey } = bag.view;

@@ -2,7 +2,7 @@
 
 import { colour } from "./colours.js";
 import { h } from "./dom.js";
-import { partName, shownLabel } from "./views.js";
+import { partName, shownLabel } from "./parts.js";
 
 export function textView(bag, { select, hover }) {
   const { places } = bag.view;
