@@ -22,12 +22,22 @@ sys.path.insert(0, {here!r})
 import media
 work = media.{name}_work(**json.loads(sys.argv[1]))
 next(work)
-before = resource.getrusage(resource.RUSAGE_SELF)
+before, least = resource.getrusage(resource.RUSAGE_SELF), media.peak()
 answer = next(work)
-after = resource.getrusage(resource.RUSAGE_SELF)
+after, most = resource.getrusage(resource.RUSAGE_SELF), media.peak()
 seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-print(json.dumps([seconds, after.ru_maxrss / 1024, (after.ru_maxrss - before.ru_maxrss) / 1024, answer]))
+print(json.dumps([seconds, most, most - least, answer]))
 """
+
+
+def peak():
+    """Peak memory of this process in MB; getrusage, where there is no /proc, counts the parent's peak too."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def measured(name, runs=RUNS, **arguments):
@@ -61,23 +71,81 @@ def audio(folder):
     for minutes, runs in ((10, RUNS), (120, 1)):
         path = folder / f"{minutes}.wav"
         _write_noise(path, minutes * 60, 48_000)
-        seconds, peak, more, n = measured("audio", runs, path=str(path))
-        print(
-            f"audio, 48 kHz, {minutes} minutes, {n} windows: {minutes * 60 / seconds:.0f} times real time, "
-            f"peak {peak:.0f} MB ({more:.0f} MB for the file)"
-        )
+        _audio_line(f"48 kHz WAV, {minutes} minutes", path, minutes * 60, runs)
+        if minutes > 10:
+            _audio_line(f"48 kHz WAV, {minutes} minutes, calls", path, minutes * 60, 1, cut="calls")
         path.unlink()
 
 
-def audio_work(path):
+def audio_formats(folder):
+    """The same for other formats and rates, with their decoding and resampling, and for calls."""
+    import soundfile
+
+    from bagwise.datasets.media import make_recordings
+
+    noise = folder / "noise.wav"
+    _write_noise(noise, 600, 48_000)
+    x, rate = soundfile.read(noise, dtype="int16")
+    for suffix in ("flac", "ogg", "mp3"):
+        path = folder / f"noise.{suffix}"
+        with soundfile.SoundFile(path, "w", rate, 1) as file:
+            for k in range(0, len(x), 480_000):  # one long write overflows the stack of the encoder
+                file.write(x[k : k + 480_000])
+        _audio_line(f"48 kHz {suffix.upper()}, 10 minutes", path, 600)
+    for other in (22_050, 44_100, 96_000):
+        path = folder / f"{other}.wav"
+        _write_noise(path, 600, other)
+        _audio_line(f"{other} Hz WAV, 10 minutes", path, 600)
+    make_recordings(folder / "song", 1, seconds=600, calls=(400, 400), rate=48_000)
+    _audio_line("48 kHz WAV, 10 minutes, calls", folder / "song" / "recording_000.wav", 600, cut="calls")
+
+
+def audio_quality(folder):
+    """Share of generated calls that `annotate` names right, learned from the labels of recordings alone."""
+    import numpy as np
+
+    from bagwise.datasets.media import make_recordings
+    from bagwise.media import AudioToBags, find_files
+    from bagwise.models import BagClassifier, ORedLogisticRegression
+
+    for noise in (0.005, 0.05, 0.2):
+        for seed in (0, 1, 2):
+            place = folder / f"{noise} {seed}"
+            seen = make_recordings(place / "seen", 80, noise=noise, random_state=2 * seed)
+            unseen = make_recordings(place / "unseen", 40, noise=noise, random_state=2 * seed + 1)
+            cut = AudioToBags("calls")
+            bags, new = (cut.fit_transform(find_files(place / part)) for part in ("seen", "unseen"))
+            names = np.array(sorted({name for labels in seen.labels.values() for name in labels}))
+            Y = np.array([[name in seen.labels[file] for name in names] for file in bags.bag_ids], dtype=int)
+            found = []
+            for model in (BagClassifier(), ORedLogisticRegression()):
+                guess = names[model.fit(bags, Y).annotate(new)]
+                found.append(f"{type(model).__name__} {named_right(new, guess, unseen.spans):.3f}")
+            print(f"calls named right, noise {noise}, seed {seed}: {', '.join(found)}", flush=True)
+
+
+def _audio_line(title, path, length, runs=RUNS, cut="windows"):
+    seconds, peak, more, n = measured("audio", runs, path=str(path), cut=cut)
+    print(
+        f"audio, {title}: {n} instances, {length / seconds:.0f} times real time, "
+        f"peak {peak:.0f} MB ({more:.0f} MB for the file)",
+        flush=True,
+    )
+
+
+def audio_work(path, cut):
+    import warnings
+
     import numpy as np
 
     from bagwise.media import AudioToBags
 
+    warnings.simplefilter("ignore")  # noise has no calls
     rng = np.random.default_rng(0)
-    AudioToBags().transform([(0.1 * rng.standard_normal(48_000 * 6).astype(np.float32), 48_000)])
+    some = (0.1 * rng.standard_normal(48_000 * 6).astype(np.float32), 48_000)
+    AudioToBags(cut).transform([some])
     yield
-    yield AudioToBags().transform([path]).n_instances
+    yield AudioToBags(cut).transform([path]).n_instances
 
 
 def _write_noise(path, seconds, rate):

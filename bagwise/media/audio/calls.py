@@ -119,7 +119,7 @@ class _Finder:
         inner = slice(before, len(P) - after)
         smooth = smoothed(P)
         k = int(QUANTILE * (stop - first - 1))
-        floor = np.partition(smooth[inner], k, axis=0)[k]
+        floor = np.partition(smooth[inner].T.copy(), k, axis=1)[:, k]  # sorts fastest along the memory
         self.floors.append((first, floor))
         self.marks = np.concatenate([self.marks, marked(smooth, floor, self.factor, self.grid)[inner]])
         self.marked = stop
@@ -174,11 +174,35 @@ class _Finder:
         return np.stack([floor for _, floor in self.floors])[which]
 
 
-def smoothed(P: np.ndarray) -> np.ndarray:
-    """Powers averaged over 3 frames and 3 bins."""
-    from scipy.ndimage import uniform_filter
+def over(op: np.ufunc, x: np.ndarray, reach: int, axis: int, outside: float) -> np.ndarray:
+    """An associative operation over each value and its ``reach`` neighbours on either side.
 
-    return uniform_filter(P, size=3, mode="nearest")
+    In about log2(reach) passes over whole arrays, many times faster than the filters of SciPy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> over(np.maximum, np.array([[0, 3, 1, 0, 0, 2]]), 1, 1, 0)
+    array([[3, 3, 3, 1, 2, 2]])
+    """
+    pad = [(0, 0), (0, 0)]
+    pad[axis] = (reach, reach)
+    y = np.pad(x, pad, constant_values=outside)
+    covered, size = 1, 2 * reach + 1
+    while covered < size:
+        step = min(covered, size - covered)
+        y = op(y[:-step], y[step:]) if axis == 0 else op(y[:, :-step], y[:, step:])
+        covered += step
+    return y
+
+
+def smoothed(P: np.ndarray) -> np.ndarray:
+    """Powers averaged over 3 frames and 3 bins; beyond the edge lies what lies on it."""
+    y = np.pad(P, 1, mode="edge")
+    y = y[:-2] + y[1:-1] + y[2:]
+    y = y[:, :-2] + y[:, 1:-1] + y[:, 2:]
+    y *= np.float32(1 / 9)
+    return y
 
 
 def marked(smooth: np.ndarray, floor: np.ndarray, factor: np.float32, grid: Grid) -> np.ndarray:
@@ -187,13 +211,11 @@ def marked(smooth: np.ndarray, floor: np.ndarray, factor: np.float32, grid: Grid
     A loud tone leaks into all bins where it begins and ends; over a low floor these skirts would tie calls
     together that have nothing in common.
     """
-    from scipy.ndimage import maximum_filter1d
-
     # A floor of digital silence would mark the faintest hiss.
     marks = smooth > np.maximum(floor, np.float32(1e-13)) * factor
-    loud = maximum_filter1d(np.where(marks, smooth, np.float32(0)), 2 * SKIRT_FRAMES + 1, axis=0)
+    loud = over(np.maximum, np.where(marks, smooth, np.float32(0)), SKIRT_FRAMES, 0, 0.0)
     marks &= smooth > loud.max(axis=1, keepdims=True) * np.float32(10 ** (-FAR / 10))
-    near = maximum_filter1d(loud, 2 * round(NEAR[1] / grid.step) + 1, axis=1)
+    near = over(np.maximum, loud, round(NEAR[1] / grid.step), 1, 0.0)
     return marks & (smooth > near * np.float32(10 ** (-NEAR[0] / 10)))
 
 
@@ -210,12 +232,8 @@ def closing(marks: np.ndarray, reach: int) -> np.ndarray:
     >>> closing(row[:, None], 1)[:, 0].astype(int)
     array([1, 1, 1, 1, 0, 0, 0, 0, 1])
     """
-    from scipy.ndimage import maximum_filter1d, minimum_filter1d
-
     if len(marks) == 0:
         return marks
-    size, bins = 2 * reach + 1, BINS_CLOSED + 1
-    grown = maximum_filter1d(marks.view(np.uint8), size, axis=0, mode="constant", cval=0)
-    grown = maximum_filter1d(grown, bins, axis=1, mode="constant", cval=0)
-    shrunk = minimum_filter1d(grown, size, axis=0, mode="constant", cval=1)
-    return minimum_filter1d(shrunk, bins, axis=1, mode="constant", cval=1).view(bool)
+    bins = BINS_CLOSED // 2
+    grown = over(np.logical_or, over(np.logical_or, marks, reach, 0, False), bins, 1, False)
+    return over(np.logical_and, over(np.logical_and, grown, reach, 0, True), bins, 1, True)

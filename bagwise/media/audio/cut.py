@@ -39,29 +39,35 @@ class Stretch:
         self.grid, self.with_samples = grid, with_samples
         self.base = 0  # frame
         self.n_samples = 0  # read so far, from the begin of the recording
-        self.P = np.zeros((0, grid.n_bins), dtype=np.float32)
-        self._x = np.zeros(0, dtype=np.float32)
+        self.end = 0  # frame after the last one read
+        self._P = [np.zeros((0, grid.n_bins), dtype=np.float32)]  # joined when they are asked for
+        self._x = [np.zeros(0, dtype=np.float32)]
 
     @property
-    def end(self) -> int:
-        """Frame after the last one read."""
-        return self.base + len(self.P)
+    def P(self) -> np.ndarray:
+        """Powers of the frames from base on."""
+        if len(self._P) > 1:
+            self._P = [np.concatenate(self._P)]
+        return self._P[0]
 
     def add(self, P: np.ndarray, x: np.ndarray) -> None:
         """Append what was read."""
-        self.P = np.concatenate([self.P, P])
+        self._P.append(P)
+        self.end += len(P)
         self.n_samples += len(x)
         if self.with_samples:
-            self._x = np.concatenate([self._x, x])
+            self._x.append(x)
 
     def forget(self, frame: int) -> None:
         """Drop what lies before a frame."""
-        drop = min(max(frame - self.base, 0), len(self.P))
-        self.P, self.base = self.P[drop:], self.base + drop
+        drop = min(max(frame - self.base, 0), self.end - self.base)
+        self._P, self.base = [self.P[drop:]], self.base + drop
         if self.with_samples:
-            self._x = self._x[drop * self.grid.hop :]
+            self._x = [np.concatenate(self._x)[drop * self.grid.hop :]]
 
     def samples(self, start: float, end: float) -> np.ndarray:
         """What was recorded between two samples."""
         first = self.base * self.grid.hop
-        return self._x[max(round(start) - first, 0) : max(round(end) - first, 0)].copy()
+        if len(self._x) > 1:
+            self._x = [np.concatenate(self._x)]
+        return self._x[0][max(round(start) - first, 0) : max(round(end) - first, 0)].copy()
