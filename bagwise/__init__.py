@@ -13,6 +13,7 @@ from bagwise.utils.version import __version__
 _LAZY = {
     "ShardedBags": "bagwise.shards",
     "all_estimators": "bagwise.registry",
+    "checkpoint": "bagwise.parallel",
     "load": "bagwise.persistence",
     "load_dataset": "bagwise.datasets",
     "read": "bagwise.io",
@@ -35,6 +36,7 @@ _MODULES = (
 if TYPE_CHECKING:
     from bagwise.datasets import load_dataset
     from bagwise.io import read, write
+    from bagwise.parallel import checkpoint
     from bagwise.persistence import load, save
     from bagwise.registry import all_estimators
     from bagwise.shards import ShardedBags
@@ -46,6 +48,7 @@ __all__ = [
     "ShardedBags",
     "__version__",
     "all_estimators",
+    "checkpoint",
     "load",
     "load_dataset",
     "read",

@@ -17,7 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.base._input import BagInput, Traits
+from bagwise.base.blocks import Blocks, is_sharded
 from bagwise.base.parameters import Rules, check_parameters
+from bagwise.base.sharded import fit_sharded, over_parts, score_sharded
 from bagwise.errors import DataError, quoted
 from bagwise.labels import binary_matrix, dense_labels, in_bag_order, label_matrix
 
@@ -66,6 +68,10 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         """Learn from bags and an int8 matrix of labels; with the trait, weights of bags (or None) too."""
         raise NotImplementedError
 
+    def _fit_blocks(self, blocks: Blocks) -> None:
+        """Learn from bags and labels in blocks, where traits promise ``shards``; `_fit` gives them one."""
+        raise NotImplementedError
+
     def _scores(self, bags: Any) -> np.ndarray:
         """Score of every label for every bag; above 0 means predicted."""
         raise NotImplementedError
@@ -105,33 +111,35 @@ class MIMLClassifier(ClassifierMixin, BagInput):
 
     # ------------------------------------------------------------------ what users call
 
-    def _fit_plain(self, X: Any, y: Any) -> Any:
+    def _fit_plain(self, X: Any, y: Any = None) -> Any:
         """Learn from bags and their labels.
 
         Parameters
         ----------
-        X : Bags, list of 2-D arrays, or table
+        X : Bags, list of 2-D arrays, table, or ShardedBags
             The bags.
         y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
-            Their labels.
+            Their labels; left out for shards, which carry them inside.
 
         Returns
         -------
         self
         """
         check_parameters(self, self._parameters)
+        if is_sharded(X):
+            return fit_sharded(self, X, y)
         self._fit(*self._check_training(X, y))
         return self
 
-    def _fit_weighted(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def _fit_weighted(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Learn from bags and their labels.
 
         Parameters
         ----------
-        X : Bags, list of 2-D arrays, or table
+        X : Bags, list of 2-D arrays, table, or ShardedBags
             The bags.
         y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
-            Their labels.
+            Their labels; left out for shards, which carry them inside.
         sample_weight : array of shape (n_bags,), optional
             Weights of the bags.
 
@@ -140,19 +148,21 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         self
         """
         check_parameters(self, self._parameters)
+        if is_sharded(X):
+            return fit_sharded(self, X, y, sample_weight=sample_weight)
         bags, targets = self._check_training(X, y)
         self._fit(bags, targets, self._check_weights(sample_weight, bags))
         return self
 
-    def _fit_with_instances(self, X: Any, y: Any, instance_y: Any = None) -> Any:
+    def _fit_with_instances(self, X: Any, y: Any = None, instance_y: Any = None) -> Any:
         """Learn from bags, their labels, and the labels of instances that are known.
 
         Parameters
         ----------
-        X : Bags, list of 2-D arrays, or table
+        X : Bags, list of 2-D arrays, table, or ShardedBags
             The bags.
         y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
-            Their labels.
+            Their labels; left out for shards, which carry them inside.
         instance_y : array of shape (n_instances,) or (n_instances, n_labels), or str, optional
             Label index of every instance, -1 where it is not known; or a matrix: 1 where an instance carries
             a label, 0 where it does not, -1 where that is not known; or the name of the fact in
@@ -163,21 +173,23 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         self
         """
         check_parameters(self, self._parameters)
+        if is_sharded(X):
+            return fit_sharded(self, X, y, instance_y=instance_y)
         bags, targets = self._check_training(X, y)
         self._fit(bags, targets, self._check_instance_labels(instance_y, bags, targets))
         return self
 
     def _fit_weighted_with_instances(
-        self, X: Any, y: Any, sample_weight: Any = None, *, instance_y: Any = None
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, instance_y: Any = None
     ) -> Any:
         """Learn from bags, their labels, and the labels of instances that are known.
 
         Parameters
         ----------
-        X : Bags, list of 2-D arrays, or table
+        X : Bags, list of 2-D arrays, table, or ShardedBags
             The bags.
         y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
-            Their labels.
+            Their labels; left out for shards, which carry them inside.
         sample_weight : array of shape (n_bags,), optional
             Weights of the bags.
         instance_y : array of shape (n_instances,) or (n_instances, n_labels), or str, optional
@@ -190,6 +202,8 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         self
         """
         check_parameters(self, self._parameters)
+        if is_sharded(X):
+            return fit_sharded(self, X, y, sample_weight=sample_weight, instance_y=instance_y)
         bags, targets = self._check_training(X, y)
         known = self._check_instance_labels(instance_y, bags, targets)
         self._fit(bags, targets, self._check_weights(sample_weight, bags), known)
@@ -207,6 +221,8 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         ndarray of shape (n_bags, n_labels), or (n_bags,) after fitting a 1-D ``Y`` of two classes
         """
         check_is_fitted(self)
+        if is_sharded(X):
+            return over_parts(self, "decision_function", X)
         scores = self._scores(self._as_bags(X, reset=False))
         return scores[:, 0] if self._target == "binary" else scores
 
@@ -217,6 +233,8 @@ class MIMLClassifier(ClassifierMixin, BagInput):
     def scores_and_labels(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Results of ``decision_function`` and ``predict`` for the price of one."""
         check_is_fitted(self)
+        if is_sharded(X):
+            return over_parts(self, "scores_and_labels", X)
         bags = self._as_bags(X, reset=False)
         scores = self._scores(bags)
         if self._target == "multiclass":
@@ -226,7 +244,7 @@ class MIMLClassifier(ClassifierMixin, BagInput):
             return scores[:, 0], self.classes_[chosen[:, 0].astype(np.intp)]
         return scores, chosen.astype(self._target_dtype)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Share of bags whose predicted label set (or class) is exactly the true one.
 
         Parameters
@@ -234,11 +252,14 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         X : Bags, list of 2-D arrays, or table
             The bags.
         y : labels as in ``fit``
-            Their labels; a DataFrame is matched to the bags by id and to the labels by name.
+            Their labels; a DataFrame is matched to the bags by id and to the labels by name. Shards carry
+            them inside.
         sample_weight : array of shape (n_bags,), optional
             Weights of the bags.
         """
         check_is_fitted(self)
+        if is_sharded(X):
+            return score_sharded(self, X)
         bags = self._as_bags(X, reset=False)
         truth = self._known_labels(y, bags) if _carries_names(y) else in_bag_order(y, bags)
         weights = self._check_weights(sample_weight, bags)
@@ -253,6 +274,8 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         ndarray of shape (n_bags, n_labels); columns are the classes after fitting a 1-D ``Y``
         """
         check_is_fitted(self)
+        if is_sharded(X):
+            return over_parts(self, "predict_proba", X)
         P = self._probabilities(self._as_bags(X, reset=False))
         if self._target == "binary":
             return np.column_stack([1.0 - P[:, 0], P[:, 0]])
@@ -269,6 +292,8 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         ndarray of shape (n_instances, n_labels)
         """
         check_is_fitted(self)
+        if is_sharded(X):
+            return over_parts(self, "instance_scores", X)
         return self._instance_scores(self._as_bags(X, reset=False))
 
     def key_instances(self, X: Any, k: int = 1) -> Any:
@@ -298,7 +323,7 @@ class MIMLClassifier(ClassifierMixin, BagInput):
             The bags.
         Y : labels as in ``fit``, optional
             The bags' known labels. Without them the answer is inductive; with them transductive:
-            never a label outside the bag's set.
+            never a label outside the bag's set. For shards True takes the labels inside.
         return_proba : bool, default=False
             Whether to return the distribution over labels as well.
 
@@ -311,6 +336,8 @@ class MIMLClassifier(ClassifierMixin, BagInput):
             Only with ``return_proba=True``.
         """
         check_is_fitted(self)
+        if is_sharded(X):
+            return over_parts(self, "annotate", X, Y, return_proba=return_proba)
         bags = self._as_bags(X, reset=False)
         known = None if Y is None else self._known_labels(Y, bags)
         labels, proba = self._annotations(bags, known, return_proba)

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from bagwise.bags import Bags, MultiViewBags
+from bagwise.base.blocks import is_sharded
 from bagwise.errors import DataError, quoted
 
 
@@ -45,6 +46,8 @@ class Traits:
         Where it can run.
     requires : tuple of str
         Packages beyond those that bagwise itself needs.
+    shards : bool
+        Whether ``fit`` takes `bagwise.ShardedBags`, data that need not fit into memory.
     """
 
     instances: Literal["model", "singleton"] = "singleton"
@@ -59,6 +62,7 @@ class Traits:
     missing_labels: bool = False
     device: tuple[str, ...] = ("cpu",)
     requires: tuple[str, ...] = ()
+    shards: bool = False
 
 
 class BagInput(BaseEstimator):
@@ -69,6 +73,8 @@ class BagInput(BaseEstimator):
 
     def _as_bags(self, X: Any, *, reset: bool) -> Any:
         """Bring ``X`` into bags and check them against what was seen in ``fit``."""
+        if is_sharded(X):
+            raise TypeError("shards are answered in parts here: for part in shards: ...(part.bags)")
         if isinstance(X, MultiViewBags):
             return self._check_views(X, reset=reset)
         if hasattr(self, "view_features_in_"):
@@ -83,7 +89,7 @@ class BagInput(BaseEstimator):
                 return self._table_as_bags(X, reset=reset)
         if reset:
             self.n_features_in_ = X.n_features
-            _remember_names(self, X.feature_names)
+            remember_names(self, X.feature_names)
         elif X.n_features != self.n_features_in_:
             raise DataError(
                 f"X has {X.n_features} features, but {type(self).__name__} is expecting "
@@ -191,7 +197,7 @@ def _refuse_empty_bags(bags: Any, name: str) -> None:
         raise DataError(f"{name} needs at least one instance per bag; empty: {some}{more}; leave them out")
 
 
-def _remember_names(estimator: Any, names: tuple[str, ...] | None) -> None:
+def remember_names(estimator: Any, names: tuple[str, ...] | None) -> None:
     if names is not None:
         estimator.feature_names_in_ = np.asarray(names, dtype=object)
     elif hasattr(estimator, "feature_names_in_"):

@@ -518,6 +518,7 @@ def _trait_words(traits: Mapping[str, Any] | None) -> str:
         "sparse": "sparse",
         "views": "several views",
         "sample_weight": "weights",
+        "shards": "shards",
     }
     return ", ".join(words[name] for name in words if traits[name])
 

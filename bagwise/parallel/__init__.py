@@ -1,15 +1,25 @@
 """The only room that knows joblib, thread pools and the threads of BLAS."""
 
 from bagwise.parallel.ahead import read_ahead
+from bagwise.parallel.aligned import aligned, aligned_empty
 from bagwise.parallel.blas import openmp_threads, small_products, torch_threads
+from bagwise.parallel.journal import checkpoint, current_journal
 from bagwise.parallel.local import cores, forced_threads, in_threads, run, stream, threads
+from bagwise.parallel.parts import Parts, map_parts, map_reduce, watched
 from bagwise.parallel.pool import Workers
 
 __all__ = [
+    "Parts",
     "Workers",
+    "aligned",
+    "aligned_empty",
+    "checkpoint",
     "cores",
+    "current_journal",
     "forced_threads",
     "in_threads",
+    "map_parts",
+    "map_reduce",
     "openmp_threads",
     "read_ahead",
     "run",
@@ -17,4 +27,5 @@ __all__ = [
     "stream",
     "threads",
     "torch_threads",
+    "watched",
 ]

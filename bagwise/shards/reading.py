@@ -16,7 +16,7 @@ from bagwise.io._facts import loads
 from bagwise.io._parquet_columns import names_from_lists
 from bagwise.io._parquet_groups import row_groups
 from bagwise.io.parquet import dataset_of_tables
-from bagwise.shards.manifest import Manifest, PartFacts
+from bagwise.shards.manifest import PartFacts
 from bagwise.shards.place import Place, digest
 from bagwise.utils.arrow import to_numpy
 
@@ -47,18 +47,16 @@ def check_part(place: Place, part: PartFacts, *, again: bool = True) -> None:
     _checked.add((path, part.sha256))
 
 
-def read_part(place: Place, part: PartFacts, manifest: Manifest, first: int) -> Dataset:
-    """The bags of a part with the labels of all; ``first`` is the number of its first bag."""
+def read_part(place: Place, part: PartFacts, names: tuple[str, ...] | None, first: int) -> Dataset:
+    """The bags of a part with the labels ``names`` (None for no labels); ``first`` numbers its first bag."""
     check_part(place, part, again=False)
     path = place.join(part.file)
     with damaged(path, "a part of shards"):
         source: Any = path if place.is_local else place.read_bytes(part.file)
         schema, groups = row_groups(source)
         facts = loads((schema.metadata or {})[_KEY])
-        facts["label_names"] = list(manifest.label_names)  # later parts may have brought more
-        if not manifest.has_labels:
-            facts["label_names"] = []
-        elif "labels" not in schema.names:
+        facts["label_names"] = list(names or ())  # later parts may have brought more
+        if names is not None and "labels" not in schema.names:
             groups = (_without_labels(table) for table in groups)
         data = dataset_of_tables(groups, facts, path, max_bytes=1 << 62)
     if len(data) != part.n_bags or data.bags.n_instances != part.n_instances:

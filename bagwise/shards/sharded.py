@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +18,36 @@ from bagwise.io._parquet_columns import names_from_lists
 from bagwise.parallel import read_ahead
 from bagwise.shards import reading
 from bagwise.shards.joining import join
-from bagwise.shards.manifest import Manifest
+from bagwise.shards.manifest import Manifest, PartFacts
 from bagwise.shards.place import Place
 from bagwise.shards.writer import write_shards
 
 __all__ = ["ShardedBags"]
+
+
+class PartSource(NamedTuple):
+    """One part of shards, to be loaded here or in another process."""
+
+    place: Place
+    facts: PartFacts
+    label_names: tuple[str, ...] | None
+    first: int
+    which: np.ndarray | None
+    view: str | None
+    held: Dataset | None = None
+
+    @property
+    def name(self) -> str:
+        """Where the part lies."""
+        return self.place.join(self.facts.file)
+
+    def load(self) -> Dataset:
+        """The bags that are taken from it."""
+        if self.held is not None:
+            return self.held
+        data = reading.read_part(self.place, self.facts, self.label_names, self.first)
+        data = data if self.which is None else data[self.which]
+        return data if self.view is None else one_view(data, self.view)
 
 
 class ShardedBags:
@@ -244,11 +269,18 @@ class ShardedBags:
         k = range(self.n_parts)[k]
         if self._held is not None:
             return self._held[k]
+        return self.source(k).load()
+
+    def source(self, k: int) -> PartSource:
+        """All that is needed to load part ``k`` in another process."""
         first = sum(part.n_bags for part in self.manifest.parts[:k])
-        data = reading.read_part(self.place, self.manifest.parts[k], self.manifest, first)
-        which = self._which[k]
-        data = data if which is None else data[which]
-        return data if self._view is None else one_view(data, self._view)
+        names = self.label_names if self.has_labels else None
+        return PartSource(
+            self.place, self.manifest.parts[k], names, first, self._which[k], self._view, self._held_part(k)
+        )
+
+    def _held_part(self, k: int) -> Dataset | None:
+        return None if self._held is None else self._held[k]
 
     def __iter__(self) -> Iterator[Dataset]:
         """Go over the parts that have any bag; the next one is read while the last is worked on."""

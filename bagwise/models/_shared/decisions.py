@@ -9,20 +9,30 @@ intercepts are drawn to shared ones, so that a label with three bags does not ge
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from bagwise.base.blocks import Blocks
 from bagwise.models._shared.folds import MultilabelKFold
 
-__all__ = ["Calibration", "calibrate", "held_out_scores", "log_loss"]
+__all__ = [
+    "Calibration",
+    "HeldOut",
+    "calibrate",
+    "held_out_blocks",
+    "held_out_scores",
+    "labels_of",
+    "log_loss",
+]
 
 # How strongly slopes and intercepts of labels are drawn to the shared ones, and these to 1 and 0. A quarter
 # to five times as much changed the Hamming loss of ORed on birds, Frost and MSRCv2 by .0013 at most.
 _SLOPES, _INTERCEPTS, _SHARED = 4.0, 0.3, 0.1
 _LARGEST = 30.0  # scores beyond this say no more
+MOST_HELD_OUT = 100_000  # bags that are ever held out: more would not move two numbers per label
 
 
 class Calibration(NamedTuple):
@@ -40,7 +50,14 @@ class Calibration(NamedTuple):
         return expit(self.log_odds(scores))
 
 
-def calibrate(scores: np.ndarray, Y: np.ndarray, weights: np.ndarray | None = None) -> Calibration:
+def calibrate(
+    scores: np.ndarray,
+    Y: np.ndarray,
+    weights: np.ndarray | None = None,
+    *,
+    always: np.ndarray | None = None,
+    n_bags: int | None = None,
+) -> Calibration:
     """Learn a sigmoid per label from scores of bags that the model did not see.
 
     Parameters
@@ -51,6 +68,10 @@ def calibrate(scores: np.ndarray, Y: np.ndarray, weights: np.ndarray | None = No
         The labels, 0 or 1.
     weights : ndarray of shape (n_bags,), optional
         Weights of the bags.
+    always : ndarray of shape (n_labels,), optional
+        Labels that every bag carries, also those that are not among these; by default these tell.
+    n_bags : int, optional
+        Number of all bags; by default of these.
 
     Returns
     -------
@@ -69,7 +90,7 @@ def calibrate(scores: np.ndarray, Y: np.ndarray, weights: np.ndarray | None = No
     >>> found.slope.round(1).tolist(), found.intercept.round(1).tolist()
     ([0.5, 0.5, 0.4, 0.5], [-1.6, -1.5, -1.3, -1.5])
     """
-    n_bags, n_labels = Y.shape
+    n_labels = Y.shape[1]
     known = np.isfinite(scores)
     each = np.where(known, 1.0 if weights is None else weights[:, None], 0.0)
     positive = (each * (Y > 0)).sum(axis=0)
@@ -79,8 +100,9 @@ def calibrate(scores: np.ndarray, Y: np.ndarray, weights: np.ndarray | None = No
     if varies.any():
         S = np.where(known, np.clip(scores, -_LARGEST, _LARGEST), 0.0)[:, varies]
         slope[varies], intercept[varies] = _fit(S, np.where(Y[:, varies] > 0, 1.0, -1.0), each[:, varies])
-    always = (Y > 0).all(axis=0) & (n_bags > 0)
-    slope[always], intercept[always] = 0.0, np.log1p(n_bags)  # rule of succession
+    n_bags = len(Y) if n_bags is None else n_bags
+    everywhere = ((Y > 0).all(axis=0) if always is None else always) & (n_bags > 0)
+    slope[everywhere], intercept[everywhere] = 0.0, np.log1p(n_bags)  # rule of succession
     return Calibration(slope, intercept)
 
 
@@ -161,17 +183,55 @@ def held_out_scores(
     """
     scores = np.full(Y.shape, np.nan)
     used = np.arange(len(Y)) if weights is None else np.flatnonzero(weights > 0)
-    if len(used) < 2 * n_folds:
-        return scores  # of any kind: nothing is known
-    if len(used) > most:
-        mixed = np.random.RandomState(0).permutation(len(used))
-        folds = [(np.sort(mixed[len(used) // n_folds :]), np.sort(mixed[: len(used) // n_folds]))]
-    else:
-        folds = list(MultilabelKFold(n_folds, random_state=0).split(Y[used], Y[used]))
-    for train, test in folds:
-        part = np.asarray(score(used[train], used[test]), dtype=np.float64)
-        seen = (Y[used[train]] > 0).any(axis=0)
+    for train, test in _folds(used, Y, n_folds, most):
+        part = np.asarray(score(train, test), dtype=np.float64)
+        seen = (Y[train] > 0).any(axis=0)
         if part.ndim > scores.ndim:
             scores = np.full((len(part), *Y.shape), np.nan)
-        scores[..., used[test], :] = np.where(seen, part, np.nan)
+        scores[..., test, :] = np.where(seen, part, np.nan)
     return scores
+
+
+def _folds(
+    used: np.ndarray, Y: Any, n_folds: int = 3, most: int = 2000
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Bags to train on and bags to score, among those that take part; none where these are too few.
+
+    ``Y`` may be a function that gives the labels: with more than ``most`` bags nobody looks at them.
+    """
+    if len(used) < 2 * n_folds:
+        return []
+    if len(used) > most:
+        mixed = np.random.RandomState(0).permutation(len(used))
+        n_test = min(len(used) // n_folds, MOST_HELD_OUT)
+        return [(used[np.sort(mixed[n_test:])], used[np.sort(mixed[:n_test])])]
+    Y = Y() if callable(Y) else Y
+    folds = MultilabelKFold(n_folds, random_state=0).split(Y[used], Y[used])
+    return [(used[train], used[test]) for train, test in folds]
+
+
+class HeldOut(NamedTuple):
+    """Blocks of bags to train on, and those to be scored with their numbers."""
+
+    train: Blocks
+    test: Blocks
+    which: np.ndarray
+
+
+def held_out_blocks(blocks: Blocks) -> list[HeldOut]:
+    """Folds of `held_out_scores` for bags in blocks, in memory or in shards."""
+    if blocks.streamed or len(blocks) > 1:
+        used = np.arange(blocks.n_bags)  # shards have no weights
+        folds = _folds(used, lambda: blocks.labels()[0])
+    else:
+        Y, weights = blocks.labels()
+        folds = _folds(np.flatnonzero(weights > 0), Y)
+    return [HeldOut(blocks.take(train), blocks.take(test), test) for train, test in folds]
+
+
+def labels_of(folds: list[HeldOut]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels and weights of all bags held out, and the order that brings folds into that of the bags."""
+    which = np.concatenate([fold.which for fold in folds])
+    found = [fold.test.labels() for fold in folds]
+    order = np.argsort(which, kind="stable")
+    return np.concatenate([Y for Y, _ in found])[order], np.concatenate([w for _, w in found])[order], order

@@ -15,11 +15,14 @@ later.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
+
+from bagwise.parallel import Parts, aligned_empty, map_reduce
 
 SCALINGS = ("standard", "minmax", "l2", "none")
 TEXT_SHARE = 0.1  # share of values that are not zero below which instances count as text
@@ -80,31 +83,73 @@ def learn_scaling(
     >>> float(scaling.shift[0]), scaling.factor
     (3.0, array([0.5, 0. ]))
     """
-    shift, factor = np.zeros(X.shape[1]), np.ones(X.shape[1])
-    if weights is not None:
-        X, weights = X[weights > 0], weights[weights > 0]
+    rows = _Rows(X, weights)
+    return scaling_of(Parts([rows], streamed=False, one_thread=False), kind, X.shape[1], X.dtype, text=text)
+
+
+class _Rows(NamedTuple):
+    """Instances in memory and their weights, as the only part."""
+
+    X: Any
+    weights: np.ndarray | None
+    key: str = "memory"
+    name: str = "memory"
+    n_bytes: int = 0
+
+    def load(self) -> Any:
+        return positive_rows(self.X, self.weights)
+
+
+def positive_rows(X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
+    """Instances of positive weight, and these weights."""
+    if weights is None or (weights > 0).all():
+        return X, weights
+    return X[weights > 0], weights[weights > 0]
+
+
+def scaling_of(parts: Parts, kind: str, n_features: int, dtype: Any, *, text: bool | None = None) -> Scaling:
+    """Learn the scaling from instances in parts, each a pair of instances and their weights (or None).
+
+    Parameters
+    ----------
+    parts : Parts
+        The instances.
+    kind : str
+        One of `SCALINGS`.
+    n_features : int
+        Number of columns.
+    dtype : dtype
+        Number type of the instances, which says what counts as rounding.
+    text : bool, optional
+        Whether they count as text; None looks at them.
+    """
+    shift, factor = np.zeros(n_features), np.ones(n_features)
     if kind == "minmax":
-        low, high = _range(X)
-        return Scaling(kind, shift, _reciprocal(high - low, np.maximum(np.abs(low), np.abs(high)), X.dtype))
+        low, high = map_reduce(_range, None, parts, _wider)
+        return Scaling(kind, shift, _reciprocal(high - low, np.maximum(np.abs(low), np.abs(high)), dtype))
     if kind != "standard":
         return Scaling(kind, shift, factor)
-    if is_text(X) if text is None else text:
-        values = X.data if sparse.issparse(X) else X
-        squares = np.square(values, dtype=np.float64)
-        share = np.count_nonzero(values)
-        if weights is not None:
-            each = np.repeat(weights, np.diff(X.indptr)) if sparse.issparse(X) else weights[:, None]
-            squares, share = squares * each, ((values != 0) * each).sum()
-        mean_square = squares.sum() / share if share > 0 else 0.0
+    if text is None:
+        text = text_in_parts(parts)
+    if text:
+        squares, share = map_reduce(_squares, None, parts)
+        mean_square = squares / share if share > 0 else 0.0
         return Scaling(kind, shift, factor / np.sqrt(mean_square) if mean_square > 0 else factor)
-    if sparse.issparse(X):
-        X = X.toarray()
+    total = map_reduce(_weight, None, parts)
     with np.errstate(over="ignore", invalid="ignore"):
-        shift, spread = _mean_and_spread(X, weights)
+        shift, spread = _mean_and_spread(parts, total, None)
     if not np.isfinite(spread).all():  # squares beyond the range of numbers: take them of smaller values
-        size = np.abs(X).max(axis=0, initial=1.0).astype(np.float64)
-        shift, spread = (part * size for part in _mean_and_spread(X / size, weights))
-    return Scaling(kind, shift, _reciprocal(spread, np.abs(shift) + spread, X.dtype))
+        size = map_reduce(_largest, None, parts, np.maximum)
+        shift, spread = (part * size for part in _mean_and_spread(parts, total, size))
+    return Scaling(kind, shift, _reciprocal(spread, np.abs(shift) + spread, dtype))
+
+
+def text_in_parts(parts: Parts) -> bool:
+    """Whether instances in parts count as text; see `is_text`."""
+    if len(parts) == 1 and not parts.streamed:
+        return is_text(parts.only()[0])
+    cells, filled = map_reduce(_cells, None, parts)
+    return bool(filled < TEXT_SHARE * cells)
 
 
 def apply_scaling(X: Any, scaling: Scaling, dtype: Any = np.float64) -> Any:
@@ -129,8 +174,11 @@ def apply_scaling(X: Any, scaling: Scaling, dtype: Any = np.float64) -> Any:
     if sparse.issparse(X):
         data = (X.data * scaling.factor[X.indices]).astype(dtype, copy=False)
         return sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
-    scaled = X - scaling.shift if scaling.shift.any() else X
-    return (scaled * scaling.factor).astype(dtype, copy=False)
+    out, moved = aligned_empty(X.shape, dtype), scaling.shift.any()
+    for first in range(0, len(X), _BLOCK):  # shift and factor are double: never a whole copy of that
+        rows = slice(first, first + _BLOCK)
+        out[rows] = ((X[rows] - scaling.shift) if moved else X[rows]) * scaling.factor
+    return out
 
 
 def _unit_length(X: Any, dtype: Any) -> Any:
@@ -144,28 +192,80 @@ def _unit_length(X: Any, dtype: Any) -> Any:
     return (X / np.where(lengths > 0, lengths, 1.0)[:, None]).astype(dtype, copy=False)
 
 
-def _mean_and_spread(X: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+# ---------------------------------------------------------------------- sums over parts
+
+
+def _cells(_: None, data: Any) -> tuple[int, int]:
+    X, _weights = data
+    values = X.data if sparse.issparse(X) else X
+    return X.shape[0] * X.shape[1], int(np.count_nonzero(values))
+
+
+def _weight(_: None, data: Any) -> float:
+    X, weights = data
+    return float(X.shape[0]) if weights is None else float(weights.sum())
+
+
+def _squares(_: None, data: Any) -> tuple[float, float]:
+    """Sum of squares of the values that are there, and how many those are, each by its weight."""
+    X, weights = data
+    values = X.data if sparse.issparse(X) else X
+    squares = np.square(values, dtype=np.float64)
+    if weights is None:
+        return float(squares.sum()), float(np.count_nonzero(values))
+    each = np.repeat(weights, np.diff(X.indptr)) if sparse.issparse(X) else weights[:, None]
+    return float((squares * each).sum()), float(((values != 0) * each).sum())
+
+
+def _mean_and_spread(parts: Parts, total: float, size: Any) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of each feature, in double precision and without a copy of the data.
 
     Deviations are squared in a second pass: sums of squares of the values themselves cancel.
     """
-    n = len(X)
-    share = np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
-    blocks = [slice(first, first + _BLOCK) for first in range(0, n, _BLOCK)]
-    mean = sum((share[rows] @ X[rows] for rows in blocks), np.zeros(X.shape[1]))
-    variance = np.zeros(X.shape[1])
-    for rows in blocks:
-        deviations = X[rows] - mean
+    mean = map_reduce(_mean, (total, size), parts)
+    return mean, np.sqrt(map_reduce(_variance, (mean, total, size), parts))
+
+
+def _shares(data: Any, total: float, size: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Blocks of instances with what each counts for."""
+    X, weights = data
+    X = X.toarray() if sparse.issparse(X) else X
+    share = np.full(len(X), 1.0 / total) if weights is None else weights / total
+    for first in range(0, len(X), _BLOCK):
+        rows = slice(first, first + _BLOCK)
+        yield share[rows], X[rows] if size is None else X[rows] / size
+
+
+def _mean(params: Any, data: Any) -> np.ndarray:
+    total, size = params
+    return sum((share @ X for share, X in _shares(data, total, size)), np.zeros(data[0].shape[1]))
+
+
+def _variance(params: Any, data: Any) -> np.ndarray:
+    mean, total, size = params
+    variance = np.zeros(len(mean))
+    for share, X in _shares(data, total, size):
+        deviations = X - mean
         np.square(deviations, out=deviations)
-        variance += share[rows] @ deviations
-    return mean, np.sqrt(variance)
+        variance += share @ deviations
+    return variance
 
 
-def _range(X: Any) -> tuple[np.ndarray, np.ndarray]:
+def _largest(_: None, data: Any) -> np.ndarray:
+    X = data[0].toarray() if sparse.issparse(data[0]) else data[0]
+    return np.abs(X).max(axis=0, initial=1.0).astype(np.float64)
+
+
+def _range(_: None, data: Any) -> tuple[np.ndarray, np.ndarray]:
+    X, _weights = data
     low, high = X.min(axis=0), X.max(axis=0)
     if sparse.issparse(X):
         low, high = low.toarray(), high.toarray()
     return low.astype(np.float64).ravel(), high.astype(np.float64).ravel()
+
+
+def _wider(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
+    return np.minimum(a[0], b[0]), np.maximum(a[1], b[1])
 
 
 def _reciprocal(spread: np.ndarray, largest: np.ndarray, dtype: Any) -> np.ndarray:

@@ -9,16 +9,24 @@ of least calibrated log loss is taken.
 from __future__ import annotations
 
 import warnings
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
 
-from bagwise.bags import instance_rows
+from bagwise.base.blocks import Block, Blocks
 from bagwise.errors import DataError
-from bagwise.models._shared.decisions import Calibration, calibrate, held_out_scores, log_loss
-from bagwise.models._shared.scaling import is_text
+from bagwise.models._shared.decisions import (
+    Calibration,
+    HeldOut,
+    calibrate,
+    held_out_blocks,
+    labels_of,
+    log_loss,
+)
+from bagwise.models._shared.scaling import TEXT_SHARE
+from bagwise.models.ored.parts import facts_in_memory, first_facts
+from bagwise.parallel import map_parts, map_reduce
 
 __all__ = ["Setting", "choose", "settings"]
 
@@ -48,35 +56,43 @@ def kinds(model: Any, n_labels: int) -> tuple[str, ...]:
     return ("noisy_or", "score") if several else ("noisy_or",)
 
 
-def settings(model: Any, bags: Any, Y: np.ndarray) -> list[Setting]:
+def settings(model: Any, facts: dict[str, Any]) -> list[Setting]:
     """Settings among which `choose` has the choice; the first is taken where bags are too few to tell."""
     penalties = [model.alpha]
     if model.alpha == "auto":
-        text = model.kernel is None and is_text(bags.X)
+        text = model.kernel is None and facts["filled"] < TEXT_SHARE * facts["cells"]
         penalties = list(TEXT_PENALTIES) if text else [1.0]
     backgrounds = [{True: "anywhere"}.get(model.background, model.background)]
-    if model.background == "auto" and Y.any(axis=1).all():
+    if model.background == "auto" and facts["n_unlabelled"] == 0:
         backgrounds = [False]
     elif model.background == "auto":
         # With one label "empty" would mean that all instances of a positive bag are positive.
-        backgrounds = ["anywhere", "empty"] if Y.shape[1] > 1 else ["anywhere"]
+        backgrounds = ["anywhere", "empty"] if len(facts["label_counts"]) > 1 else ["anywhere"]
     return [Setting(alpha, background) for background in backgrounds for alpha in penalties]
 
 
-def choose(
-    model: Any, bags: Any, Y: np.ndarray, weights: np.ndarray, known: np.ndarray | None = None
-) -> tuple[Setting, Calibration | None, np.ndarray]:
+def choose(model: Any, blocks: Blocks) -> tuple[Setting, Calibration | None, np.ndarray]:
     """The setting to fit, its calibration (None for the union), and the held-out losses of all settings."""
-    ways = kinds(model, Y.shape[1])
-    options = [setting._replace(bag_probability=ways[0]) for setting in settings(model, bags, Y)]
+    if blocks.streamed or len(blocks) > 1:
+        facts = map_reduce(first_facts, None, blocks)
+    else:
+        facts = facts_in_memory(blocks.only())
+    ways = kinds(model, blocks.n_labels)
+    options = [setting._replace(bag_probability=ways[0]) for setting in settings(model, facts)]
     if len(options) == 1 and model.decision == "union":
         return options[0], None, np.full(1, np.nan)
+    always = {"always": facts["label_counts"] == facts["n_bags"], "n_bags": facts["n_bags"]}
+    folds = held_out_blocks(blocks)
+    if not folds:  # too few bags to hold any out
+        unknown, nobody = np.full((0, blocks.n_labels), np.nan), np.zeros((0, blocks.n_labels), np.int8)
+        calibration = calibrate(unknown, nobody, **always)
+        none = np.full(len(options), np.nan)
+        return options[0], calibration if model.decision == "calibrated" else None, none
+    Y, weights, order = labels_of(folds)
     found, losses = [], []
     for k, setting in enumerate(options):
-        score = partial(_scores, model, setting, ways, bags, Y, weights, known)
-        # of too few bags nothing was held out, whatever the kind
-        scores = np.broadcast_to(held_out_scores(score, Y, weights), (len(ways), *Y.shape))
-        each = [calibrate(S, Y, weights) for S in scores]
+        scores = np.concatenate([_scores(model, setting, ways, fold) for fold in folds], axis=1)[:, order]
+        each = [calibrate(S, Y, weights, **always) for S in scores]
         loss = [log_loss(calibration, S, Y, weights) for calibration, S in zip(each, scores)]
         way = int(np.argmin(np.nan_to_num(loss, nan=np.inf)))
         options[k] = setting._replace(bag_probability=ways[way])
@@ -86,8 +102,8 @@ def choose(
     return options[best], found[best] if model.decision == "calibrated" else None, np.array(losses)
 
 
-def _scores(model, setting, ways, bags, Y, weights, known, train, test):
-    """Log-odds of the bags `test`, of each kind, by a model of the bags `train`, less exactly converged."""
+def _scores(model: Any, setting: Setting, ways: tuple[str, ...], fold: HeldOut) -> np.ndarray:
+    """Log-odds of the bags held out, of each kind, by a model of the others, less exactly converged."""
     # steps of "em" are few by themselves, and its tolerance is another one
     tol = model.tol if model.solver == "em" else 10 * model.tol
     part = clone(model).set_params(
@@ -98,12 +114,25 @@ def _scores(model, setting, ways, bags, Y, weights, known, train, test):
         tol=tol,
         random_state=0,
     )
-    part._target = model._target
+    part._target, part.n_features_in_ = model._target, model.n_features_in_
+    unknown = np.full((len(ways), fold.test.n_bags, fold.test.n_labels), np.nan)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # said about all bags
         try:
-            seen = None if known is None else known[instance_rows(bags.offsets, train)[0]]
-            part._fit(bags[train], Y[train], weights[train], seen)
-        except DataError:  # none of these bags can be used
-            return np.full((len(ways), len(test), Y.shape[1]), np.nan)
-    return np.stack([part._log_odds(bags[test], kind) for kind in ways])
+            part._fit_blocks(fold.train)
+        except DataError as error:
+            if error.path is not None:  # a part that cannot be read
+                raise
+            return unknown  # none of these bags can be used
+    scores = np.concatenate(list(map_parts(_log_odds, (part, ways), fold.test)), axis=1)
+    seen = map_reduce(_carried, None, fold.train) > 0
+    return np.where(seen, scores, np.nan)
+
+
+def _log_odds(params: Any, block: Block) -> np.ndarray:
+    model, ways = params
+    return np.stack([model._log_odds(block.bags, kind) for kind in ways])
+
+
+def _carried(_: None, block: Block) -> np.ndarray:
+    return (block.Y > 0).sum(axis=0)

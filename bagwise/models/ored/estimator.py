@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -11,8 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bagwise.bags import instance_rows
 from bagwise.base import NO_LABEL, Traits
+from bagwise.base.blocks import blocks_in_memory
 from bagwise.base.parameters import JOBS, Choice, Flag, Number, Rules, Seed, Whole
 from bagwise.errors import DataError, quoted
 from bagwise.models._shared.instance_softmax import (
@@ -20,12 +21,23 @@ from bagwise.models._shared.instance_softmax import (
     InstanceSoftmaxClassifier,
     product_size,
 )
-from bagwise.models._shared.scaling import apply_scaling, learn_scaling
+from bagwise.models._shared.scaling import apply_scaling, scaling_of
 from bagwise.models.ored.choose import choose
-from bagwise.models.ored.known import known_classes
-from bagwise.models.ored.likelihood import UnionLikelihood, climb_em, climb_lbfgs, posterior
+from bagwise.models.ored.likelihood import climb_em, climb_lbfgs, posterior
+from bagwise.models.ored.parts import (
+    Setup,
+    SummedLikelihood,
+    Treatment,
+    count_bags,
+    joined_counts,
+    prepared,
+    rows,
+    scaled_rows,
+    usable,
+    with_background,
+)
 from bagwise.models.ored.union_posterior import LARGEST_MAX_LABELS, METHODS, TOO_MANY_LABELS
-from bagwise.parallel import small_products, threads
+from bagwise.parallel import map_reduce, small_products, threads
 from bagwise.preprocessing.rbf_dictionary import RBFDictionary
 
 
@@ -176,7 +188,9 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
     True
     """
 
-    traits = Traits(instances="model", probabilities=True, sample_weight=True, known_instances=True)
+    traits = Traits(
+        instances="model", probabilities=True, sample_weight=True, known_instances=True, shards=True
+    )
 
     _parameters: ClassVar[Rules] = {
         "alpha": (Choice("auto"), Number(0)),
@@ -244,6 +258,9 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         self.random_state = random_state
 
     def _fit(self, bags, Y, weights, known=None):
+        self._fit_blocks(blocks_in_memory(bags, Y, weights, known))
+
+    def _fit_blocks(self, blocks):
         if self.subset < 1 and self.solver != "em":
             raise ValueError("subset < 1 draws bags for each iteration of solver='em'; choose that solver")
         if self.bag_probability == "score" and (self.decision == "union" or self._target == "multiclass"):
@@ -251,48 +268,60 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
                 "bag_probability='score' is no probability before it is calibrated, which decision='union' "
                 "and classes in a 1-D y do not do; choose 'auto', 'noisy_or' or 'max'"
             )
-        weights = np.ones(len(bags)) if weights is None else weights
-        setting, calibration, self.held_out_loss_ = choose(self, bags, Y, weights, known)
+        if blocks.streamed or len(blocks) > 1:
+            self._check_sums()
+        setting, calibration, self.held_out_loss_ = choose(self, blocks)
         self.alpha_, self.background_, self.bag_probability_ = setting
         self.has_background_ = bool(self.background_)
-        self._learn(bags, Y, weights, known)
+        self._learn(blocks)
         self.decision_slope_ = self.decision_intercept_ = None
         if calibration is not None and self._target != "multiclass":
             self.decision_slope_, self.decision_intercept_ = calibration
 
-    def _learn(self, bags, Y, weights, known):
+    def _check_sums(self):
+        """Refuse settings that look at all bags at once."""
+        for name, value in (("solver", "lbfgs"), ("kernel", None), ("prune", 0.0)):
+            if getattr(self, name) != value:
+                given = f"{name}={getattr(self, name)!r}"
+                raise ValueError(f"{given} needs all bags at once; on shards leave it at {value!r}")
+
+    def _learn(self, blocks):
         """Climb the likelihood of the bags under the setting chosen."""
-        clamps = known_classes(known, Y.shape[1], self.has_background_)
-        used, candidates = self._usable(bags, Y, weights, clamps)
+        how = self._treatment
+        counts = map_reduce(count_bags, how, blocks, joined_counts)
+        self._report_unusable(counts)
         rng = check_random_state(self.random_state)
-        features, fold = self._prepare(bags, used, rng)
-        seen = np.flatnonzero((Y[used > 0] > 0).any(axis=0))
-        classes = np.append(seen, Y.shape[1]) if self.has_background_ else seen
-        problem = UnionLikelihood(
-            features,
-            bags.offsets,
-            np.ascontiguousarray(self._with_background(Y)[:, classes]),
-            used,
-            alpha=self.alpha_,
-            fit_intercept=self.fit_intercept,
-            background=self.background_ == "anywhere",
-            candidates=candidates,
-            known=None if clamps is None else clamps.of_classes(classes),
-            **self._inference(),
-        )
-        with small_products(product_size(features, len(classes))):
+        plain = counts["range"][0] == counts["range"][1]
+        scaling, dictionary = self._prepare(blocks, partial(rows, how, plain), rng)
+        seen = np.flatnonzero(counts["carried"] > 0)
+        classes = np.append(seen, blocks.n_labels) if self.has_background_ else seen
+        setup = Setup(how, classes, scaling, dictionary, self.fit_intercept)
+        parts = prepared(blocks, setup)
+        n_features = self.n_features_in_ if dictionary is None else len(dictionary.rows_)
+        problem = SummedLikelihood(parts, (len(classes), n_features + 1), counts["weight"], self.alpha_)
+        with self._products(parts, len(classes)):
             W, self.objective_ = self._climb(problem, rng)
-        coef = np.zeros((Y.shape[1] + self.has_background_, features.shape[1]))
+        coef = np.zeros((blocks.n_labels + self.has_background_, n_features))
         intercept = np.full(len(coef), NEVER)  # a label that no training bag carries
         coef[classes], intercept[classes] = W[:, :-1], W[:, -1]
-        self.coef_, self.intercept_ = fold(coef, intercept)
+        if dictionary is None:
+            coef, intercept = scaling.weights_as_given(coef, intercept)
+        self.coef_, self.intercept_ = coef, intercept
+
+    @property
+    def _treatment(self):
+        rules = self.max_labels, self.unusable_bags, self.prune
+        return Treatment(self.background_, *rules, self._inference())
+
+    @staticmethod
+    def _products(parts, n_classes):
+        """Keep small products to one thread; on shards all are."""
+        if parts.one_thread:
+            return small_products(0.0)
+        return small_products(product_size(parts.only().X, n_classes))
 
     def _with_background(self, Y):
-        """Label sets with the background as last column: of every bag, or of those without labels."""
-        if not self.has_background_:
-            return Y
-        carried = np.ones(len(Y), dtype=bool) if self.background_ == "anywhere" else ~Y.any(axis=1)
-        return np.column_stack([Y, carried.astype(np.int8)])
+        return with_background(Y, self.background_)
 
     def log_likelihood(self, X, Y):
         """Exact log probability of each bag's label set; -inf for sets that the model cannot produce.
@@ -308,69 +337,48 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
 
     # ------------------------------------------------------------------ learning
 
-    def _usable(self, bags, Y, weights, clamps):
-        """Weights of the bags that take part, and which of them give candidate sets only."""
-        n_labels = Y.sum(axis=1)
-        impossible = n_labels > bags.sizes
-        if not self.has_background_:
-            impossible |= n_labels == 0
-        too_many = n_labels > self.max_labels
-        if clamps is not None:
-            impossible |= self._contradicted(bags, Y, clamps) & ~too_many
-        unusable = impossible | too_many
-        self.n_unusable_ = int(unusable.sum())
-        candidates = unusable & (self.unusable_bags == "candidates")
-        used = np.where(unusable & ~candidates, 0.0, weights)
+    def _report_unusable(self, counts):
+        """Say how many bags were not taken exactly, or refuse them."""
+        self.n_unusable_ = counts["n_unusable"]
         if self.n_unusable_:
             message = (
-                f"{impossible.sum()} bags carry label sets that no labelling of their instances can produce, "
-                f"{(too_many & ~impossible).sum()} more than max_labels={self.max_labels} labels "
-                f"(first: bag {quoted(bags.bag_ids[np.flatnonzero(unusable)[0]])})"
+                f"{counts['n_impossible']} bags carry label sets that no labelling of their instances can "
+                f"produce, {counts['n_over']} more than max_labels={self.max_labels} labels "
+                f"(first: bag {quoted(counts['first'][0])})"
             )
             if self.unusable_bags == "error":
                 raise DataError(f"{message}; see the parameter unusable_bags")
             treatment = "left out" if self.unusable_bags == "drop" else "used as candidate sets"
-            warnings.warn(f"{message}; {treatment}", UserWarning, stacklevel=3)
-        if self.prune > 0:
-            cost = np.where(used > 0, bags.sizes * n_labels * 2.0**n_labels, -1.0)
-            kept = np.argsort(cost, kind="stable")[: len(bags) - int(self.prune * (used > 0).sum())]
-            used = np.where(np.isin(np.arange(len(bags)), kept), used, 0.0)
-        if not used.any():
+            warnings.warn(f"{message}; {treatment}", UserWarning, stacklevel=5)
+        if not counts["weight"]:
             raise DataError("no training bag is left: every label set is impossible, too large or pruned")
-        return used, candidates
 
-    def _contradicted(self, bags, Y, clamps):
-        """Bags whose set cannot be the union of what their instances are known to carry or not."""
-        result = np.zeros(len(bags), dtype=bool)
-        which = np.unique(bags.index[clamps.rows])
-        rows, offsets = instance_rows(bags.offsets, which)
-        logits = np.zeros((len(rows), Y.shape[1] + self.has_background_))
-        logits[np.searchsorted(rows, clamps.rows)] = np.where(clamps.allowed, 0.0, -np.inf)
-        anywhere = self.background_ == "anywhere"
-        sets = self._with_background(Y)[which]
-        loglik = posterior(logits, offsets, sets, background=anywhere, **self._inference())[1]
-        result[which] = np.isneginf(loglik)
-        return result
-
-    def _prepare(self, bags, used, rng):
-        """Features to learn on, and the function that brings weights back to features as given."""
-        row_weights = used[bags.index]
-        plain = row_weights.min() == row_weights.max()
+    def _prepare(self, blocks, weighted, rng):
+        """How features are scaled and, with a kernel, its dictionary."""
         kind = "standard" if self.standardize else "none"
-        scaling = learn_scaling(bags.X, kind, None if plain else row_weights)
-        scaled = apply_scaling(bags.X, scaling, bags.dtype)
+        instances = blocks.map(weighted)
+        dtype = np.dtype(self._dtype_of(blocks))
+        scaling = scaling_of(instances, kind, self.n_features_in_, dtype)
         if self.kernel is None:
-            return scaled, scaling.weights_as_given
+            return scaling, None
         self._scaling = scaling
         dictionary = RBFDictionary(self.dictionary_size, scale=self.width_scale, random_state=rng)
-        self.dictionary_ = dictionary.fit(scaled[row_weights > 0])
+        block = blocks.only()
+        row_weights = usable(block, self._treatment).weights[block.bags.index]
+        self.dictionary_ = dictionary.fit(scaled_rows(block, scaling)[row_weights > 0])
         self.dictionary_.random_state = None  # a generator cannot be stored; the sample is drawn
-        return self.dictionary_.transform(scaled), lambda coef, intercept: (coef, intercept)
+        return scaling, self.dictionary_
+
+    @staticmethod
+    def _dtype_of(blocks):
+        return blocks.shards.dtype if hasattr(blocks, "shards") else blocks.only().bags.dtype
 
     def _climb(self, problem, rng):
         max_iter = self.max_iter or (1000 if self.solver == "lbfgs" else 50)
         W = np.zeros(problem.shape)
         if self.solver == "em":
+            problem = problem.parts.only()
+            problem.alpha = self.alpha_
             draw = None
             if self.subset < 1:
                 n_drawn = max(1, round(self.subset * (problem.weights > 0).sum()))

@@ -174,12 +174,13 @@ def posterior(logits, offsets, Y, *, background, method, max_labels, n_threads):
     return Q[phantoms.real], loglik, status
 
 
-def climb_lbfgs(
-    problem: UnionLikelihood, W: np.ndarray, *, max_iter: int, tol: float
-) -> tuple[Any, list[float]]:
-    """Maximise the exact marginal likelihood by L-BFGS; returns parameters and the objective's path."""
+def climb_lbfgs(problem: Any, W: np.ndarray, *, max_iter: int, tol: float) -> tuple[Any, list[float]]:
+    """Maximise the exact marginal likelihood by L-BFGS; returns parameters and the objective's path.
+
+    ``problem`` has ``value_and_gradient(W)``, a ``shape`` and a ``weight``, that of all bags together.
+    """
     history: list[float] = []
-    total = max(float(problem.weights.sum()), np.finfo(float).tiny)  # per bag, so that tol means the same
+    total = max(problem.weight, np.finfo(float).tiny)  # per bag, so that tol means the same
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = problem.value_and_gradient(flat.reshape(problem.shape))

@@ -1,0 +1,144 @@
+"""Bags and labels in blocks: those in memory are one block, shards have one per part.
+
+What a method learns by sums over bags it writes once, over blocks; see `bagwise.parallel.map_reduce`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bagwise.bags import instance_rows
+from bagwise.parallel import Parts
+
+__all__ = ["Block", "Blocks", "blocks_in_memory", "blocks_of_shards", "is_sharded"]
+
+
+def is_sharded(X: Any) -> bool:
+    """Whether data are `bagwise.ShardedBags`, without importing what reads them."""
+    return hasattr(X, "manifest") and hasattr(X, "fingerprint")
+
+
+class Block(NamedTuple):
+    """Some bags, the int8 matrix of their labels, their weights, and labels of instances that are known."""
+
+    bags: Any
+    Y: np.ndarray
+    weights: np.ndarray
+    known: np.ndarray | None = None
+
+
+class Blocks(Parts):
+    """All blocks of a training set; ``take`` gives those of some bags."""
+
+    n_bags: int
+    n_labels: int
+
+    def take(self, which: np.ndarray) -> Blocks:
+        """Blocks of the bags with these numbers, in ascending order."""
+        raise NotImplementedError
+
+    def labels(self) -> tuple[np.ndarray, np.ndarray]:
+        """Labels and weights of all bags."""
+        raise NotImplementedError
+
+    @property
+    def part_bags(self) -> np.ndarray:
+        """Number of bags of every block."""
+        raise NotImplementedError
+
+
+class _Held(NamedTuple):
+    block: Block
+    key: str = "memory"
+    name: str = "memory"
+    n_bytes: int = 0
+
+    def load(self) -> Block:
+        return self.block
+
+
+class _InMemory(Blocks):
+    def __init__(self, block: Block) -> None:
+        super().__init__([_Held(block)], streamed=False, one_thread=False)
+        self.block = block
+        self.n_bags, self.n_labels = block.Y.shape
+
+    def take(self, which: np.ndarray) -> Blocks:
+        bags, Y, weights, known = self.block
+        if known is not None:
+            known = known[instance_rows(bags.offsets, which)[0]]
+        return _InMemory(Block(bags[which], Y[which], weights[which], known))
+
+    def labels(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.block.Y, self.block.weights
+
+    @property
+    def part_bags(self) -> np.ndarray:
+        return np.array([self.n_bags])
+
+
+def blocks_in_memory(
+    bags: Any, Y: np.ndarray, weights: np.ndarray | None = None, known: np.ndarray | None = None
+) -> Blocks:
+    """Bags in memory as one block.
+
+    Examples
+    --------
+    >>> from bagwise import Bags
+    >>> blocks = blocks_in_memory(Bags([[1.0], [2.0]], [0, 1, 2]), np.array([[1], [0]], dtype=np.int8))
+    >>> blocks.take(np.array([1])).only().Y.tolist()
+    [[0]]
+    """
+    return _InMemory(Block(bags, Y, np.ones(len(bags)) if weights is None else weights, known))
+
+
+class _ShardPart(NamedTuple):
+    """A part of shards that loads as a block."""
+
+    source: Any
+
+    @property
+    def key(self) -> str:
+        which = self.source.which
+        chosen = b"" if which is None else hashlib.sha256(which.tobytes()).digest()
+        content = f"{self.source.facts.sha256}{self.source.view}{self.source.label_names}".encode() + chosen
+        return hashlib.sha256(content).hexdigest()
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def n_bytes(self) -> int:
+        return self.source.facts.n_bytes
+
+    def load(self) -> Block:
+        data = self.source.load()
+        return Block(data.bags, np.ascontiguousarray(data.Y), np.ones(len(data)))
+
+
+class _OfShards(Blocks):
+    def __init__(self, shards: Any) -> None:
+        filled = [k for k in range(shards.n_parts) if shards.part_bags[k]]
+        items = [_ShardPart(shards.source(k)) for k in filled]
+        super().__init__(items, streamed=items[0].source.held is None)
+        self.shards, self.n_bags, self.n_labels = shards, len(shards), len(shards.label_names)
+        self._filled = filled
+
+    def take(self, which: np.ndarray) -> Blocks:
+        return _OfShards(self.shards[which])
+
+    def labels(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.shards.Y, np.ones(self.n_bags)
+
+    @property
+    def part_bags(self) -> np.ndarray:
+        return self.shards.part_bags[self._filled]
+
+
+def blocks_of_shards(shards: Any) -> Blocks:
+    """One block per part of shards that has any bag."""
+    return _OfShards(shards)
