@@ -18,7 +18,7 @@ from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import last_estimator
 from bagwise.io import formats, write
 from bagwise.media._base import ToBags
-from bagwise.media.gathering import Gathered, collect
+from bagwise.media.gathering import Gathered, cache_place, collect
 from bagwise.media.recipe import describe, transformer_of
 
 Data = File | Sequence[File]
@@ -69,6 +69,7 @@ def gather(
         strict=strict,
         cache=cache,
         options=options,
+        leave_out=[out],
         say=say,
         step=step,
     )
@@ -84,6 +85,7 @@ def gather(
         "n_instances": dataset.bags.n_instances,
         "n_features": dataset.bags.shape[1],
         "labels": list(dataset.label_names),
+        "cache": cache_place(cache),
         **_left_out(found),
         "without_labels": found.without_labels,
         "without_files": found.without_files,

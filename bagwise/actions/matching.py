@@ -19,6 +19,7 @@ from bagwise.datasets import list_datasets, load_dataset
 from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import last_estimator
 from bagwise.io import read
+from bagwise.media.recognise import recognise
 from bagwise.shards import ShardedBags
 from bagwise.utils.memory import check_memory
 
@@ -62,6 +63,7 @@ def open_data(
         else:
             raise _unknown_set(data)
     except BagwiseError:
+        _refuse_raw(data)
         raise
     except (TypeError, ValueError) as error:
         if not options:
@@ -81,6 +83,21 @@ def _loaded(shards: ShardedBags, data: File) -> Dataset:
     if not shards.is_sparse:
         check_memory(2.0 * n_bytes, f"{data} as a whole", "fit, predict, annotate and score read it in parts")
     return shards.load()
+
+
+def _refuse_raw(data: File) -> None:
+    """Say of a folder of recordings, pictures or the like what it is, where a data set is expected."""
+    if not Path(data).is_dir():
+        return
+    try:
+        said = recognise(data).said
+    except BagwiseError:
+        return
+    raise DataError(
+        f"{said}; that is no data set yet: make one with bagwise gather. (A model of gathered data takes "
+        "such files as they are.)",
+        path=data,
+    )
 
 
 def _unknown_set(data: File) -> DataError:

@@ -25,6 +25,7 @@ from bagwise.media._part import Part, Unreadable
 from bagwise.media._sources import Source, find_files
 from bagwise.media.cache import Cache
 from bagwise.parallel import stream
+from bagwise.utils.files import check_file
 
 __all__ = ["COMMON", "Part", "ToBags", "Unreadable"]
 
@@ -37,7 +38,7 @@ _ELSEWHERE = ("n_jobs", "cache")  # parameters that no part depends on
 _NAMED = 5  # files that an error names
 
 
-class ToBags(BagTransformer):
+class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-arg]  # bags are no frames
     """Base of the transformers from raw things to bags.
 
     A subclass sets the class attributes below, stores its constructor's arguments, of which the last two are
@@ -61,6 +62,9 @@ class ToBags(BagTransformer):
 
     n_jobs: int | None
     cache: str | PathLike[str] | None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(auto_wrap_output_keys=None, **kwargs)
 
     # ------------------------------------------------------------------ what a medium writes
 
@@ -364,6 +368,8 @@ def _has_file(name: str) -> bool:
 def _made(maker: ToBags, k: int, source: Any, cache: Cache | None, settings: str | None) -> tuple[int, Any]:
     """Parts of one source, from the cache if they are there, or the reason why there are none."""
     try:
+        if isinstance(source, str) and maker._is_path(source):
+            _check_path(source)
         if cache is None or settings is None or not (isinstance(source, str) and maker._is_path(source)):
             parts = maker._parts(source)
         else:
@@ -385,6 +391,16 @@ def _made(maker: ToBags, k: int, source: Any, cache: Cache | None, settings: str
             if part.X.shape[0] == 0:
                 return k, f"{name}: holds no instances".removeprefix(": ")
     return k, parts
+
+
+def _check_path(path: str) -> None:
+    """Refuse what would wait for somebody to write, and names that no file of ours could hold."""
+    if not os.path.isdir(path):
+        check_file(path)
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise DataError("its name is not UTF-8; rename it") from None
 
 
 def _width(parts: Sequence[Part]) -> int:

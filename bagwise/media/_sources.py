@@ -86,10 +86,15 @@ def _fits(name: str, suffixes: Sequence[str] | None) -> bool:
     return suffixes is None or name.lower().endswith(tuple(suffixes))
 
 
+def _refuse(error: OSError) -> None:
+    """A folder that cannot be looked into is not passed over in silence."""
+    raise DataError(f"cannot be looked into: {error.strerror or error}", path=error.filename)
+
+
 def _walk(root: Path) -> list[Path]:
     """All files, and folders that are files to their format; nothing hidden, no folder twice by links."""
     found, seen = [], {os.path.realpath(root)}
-    for folder, inner, files in os.walk(root, followlinks=True):
+    for folder, inner, files in os.walk(root, followlinks=True, onerror=_refuse):
         here = Path(folder)
         found += [here / name for name in files if not name.startswith(".")]
         deeper = []

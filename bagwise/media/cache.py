@@ -2,8 +2,9 @@
 
 A part is found by the SHA-256 of the file's bytes, the parameters and the versions; moving or renaming a file
 changes nothing, changing it or a parameter makes a new part. Entries are written under another name and then
-renamed, so that a kill leaves nothing half written; one that is damaged all the same is made again. An entry
-holds arrays and text, nothing that is ever executed. The folder may be removed at any time.
+renamed, so that a kill leaves nothing half written; one that is damaged all the same is made again. Where
+nothing can be written, parts are made and not kept, and a note says so. An entry holds arrays and text,
+nothing that is ever executed. The folder may be removed at any time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import hashlib
 import io
 import json
 import os
+import secrets
+import time
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,12 +27,13 @@ from scipy import sparse
 
 from bagwise.bags import checked_csr
 from bagwise.datasets.places import cache_folder
-from bagwise.errors import DataError
 from bagwise.media._part import Part
 from bagwise.utils.version import __version__
 
 _LAYOUT = 1  # of the entries themselves
 _BLOCK = 1 << 20
+_UNFINISHED = ".new"
+_OLD = 3600.0  # seconds after which an entry that is not finished never will be
 
 
 def default_cache() -> Path:
@@ -98,7 +102,11 @@ class Cache:
         if kept is not None:
             return kept
         parts = make()
-        self._write(place, parts)
+        try:
+            self._write(place, parts)
+        except OSError as error:
+            note = f"made, but not kept in the cache {self.folder} ({error.strerror or error})"
+            return [(name, part._replace(notes=(*part.notes, note))) for name, part in parts]
         return parts
 
     def _read(self, place: Path) -> Any:
@@ -106,24 +114,31 @@ class Cache:
             with zipfile.ZipFile(place) as archive:  # every entry carries a checksum
                 facts = json.loads(archive.read("facts.json"))
                 return [(name, Part(*_unpacked(archive, k, fact))) for k, (name, fact) in enumerate(facts)]
-        except FileNotFoundError:
-            return None
-        except Exception:  # damaged in whatever way: it is made again
+        except Exception:  # not there, or damaged in whatever way: it is made again
             return None
 
     def _write(self, place: Path, parts: Any) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
-        temporary = place.with_name(f"{place.name}.{os.getpid()}.new")
+        _sweep(place.parent)
+        temporary = place.with_name(f"{place.name}.{secrets.token_hex(4)}{_UNFINISHED}")
         try:
             with zipfile.ZipFile(temporary, "w") as archive:
                 facts = [(name, _packed(archive, k, part)) for k, (name, part) in enumerate(parts)]
                 archive.writestr("facts.json", json.dumps(facts))
             os.replace(temporary, place)
-        except OSError as error:
+        except OSError:
             with suppress(OSError):
                 os.unlink(temporary)
-            reason = error.strerror or str(error)
-            raise DataError(f"cannot be kept in the cache ({reason}); give another place, or none") from None
+            raise
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed runs left behind."""
+    for name in os.listdir(folder):
+        if name.endswith(_UNFINISHED):
+            with suppress(OSError):
+                if time.time() - os.path.getmtime(folder / name) > _OLD:
+                    os.unlink(folder / name)
 
 
 def _packed(archive: zipfile.ZipFile, k: int, part: Any) -> dict[str, Any]:

@@ -146,6 +146,7 @@ def collect(
     cache: Cache = True,
     options: Mapping[str, Any] | None = None,
     transformer: ToBags | None = None,
+    leave_out: Sequence[str | PathLike[str]] = (),
     say: Callable[[str], None] = lambda line: None,
     step: Callable[..., None] | None = None,
 ) -> Gathered:
@@ -157,6 +158,8 @@ def collect(
         As in `gather`.
     transformer : ToBags, optional
         A fitted transformer in place of ``medium`` and ``params``, as a model keeps it.
+    leave_out : sequence of paths
+        Files that are no media, such as the one that is to be written.
     say : callable, optional
         Called with each line that says what was found, before the work begins.
     step : callable, optional
@@ -164,15 +167,15 @@ def collect(
     """
     wanted = medium if transformer is None else type(transformer)
     tables = _tables(labels, medium if transformer is None else transformer.medium)
-    found = recognise(folders, wanted, leave_out=tables)
+    found = recognise(folders, wanted, leave_out=[*tables, *leave_out])
     said = [found.said]
     say(found.said)
     if transformer is None:
-        more = {"n_jobs": n_jobs, "cache": _cache_place(cache)}
+        more = {"n_jobs": n_jobs, "cache": cache_place(cache)}
         maker = make_transformer(found.medium, params, **more)
         recipe_of(maker)  # what cannot be kept is refused before the work
     else:
-        maker = transformer.set_params(n_jobs=n_jobs, cache=_cache_place(cache))
+        maker = transformer.set_params(n_jobs=n_jobs, cache=cache_place(cache))
     total = len(found.files)
     advance = None if step is None else (lambda steps, name: step(steps, name, total))
     named, unreadable = maker.read(found.files, step=advance, strict=strict)
@@ -256,7 +259,8 @@ def _tables(labels: str | PathLike[str] | None, medium: str | None) -> list[str 
     return [file.path for file in find_files(labels, _TABLES)]
 
 
-def _cache_place(cache: Cache) -> str | None:
+def cache_place(cache: Cache) -> str | None:
+    """The folder that ``cache`` of `gather` stands for, or None."""
     if cache is None or cache is False:
         return None
     return str(default_cache() if cache is True else cache)

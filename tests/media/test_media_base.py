@@ -211,3 +211,48 @@ def test_what_was_guessed_is_said_once_also_from_the_cache(folder, tmp_path):
         with pytest.warns(DataWarning, match=r"deep/file1\.num, .* and 3 more: was guessed") as caught:
             _Guessing(cache=tmp_path / "kept").fit_transform(folder)
         assert len(caught) == 1
+
+
+# ---------------------------------------------------------------------- odd places
+
+
+def test_a_cache_that_cannot_be_written_is_said_and_stops_nothing(folder, tmp_path):
+    (tmp_path / "taken").write_text("a file where a folder should be")
+    with pytest.warns(DataWarning, match=r"and 3 more: made, but not kept in the cache .*taken"):
+        bags = LinesToBags(cache=tmp_path / "taken").fit_transform(folder)
+    assert len(bags) == 8
+
+
+def test_what_killed_runs_left_is_removed(folder, tmp_path):
+    LinesToBags(cache=tmp_path / "cache").fit_transform(folder)
+    entry = next((tmp_path / "cache").rglob("*.npz"))
+    left, fresh = (entry.with_name(f"{name}.npz.abc.new") for name in ("left", "fresh"))
+    for path in (left, fresh):
+        path.write_bytes(b"half")
+    os.utime(left, (0, 0))
+    entry.unlink()
+    LinesToBags(cache=tmp_path / "cache").fit_transform(folder)
+    assert fresh.exists() and not left.exists()
+
+
+def test_pipes_and_odd_names_are_refused(folder):
+    os.mkfifo(folder / "pipe.num")
+    with pytest.raises(DataError, match=r"pipe\.num: is a pipe, not a file"):
+        LinesToBags().fit_transform(folder)
+    os.unlink(folder / "pipe.num")
+    odd = os.path.join(os.fsencode(folder), b"odd\xff.num")
+    try:
+        with open(odd, "w") as file:
+            file.write("1 2")
+    except OSError:
+        pytest.skip("this file system has UTF-8 names alone")
+    with pytest.raises(DataError, match="its name is not UTF-8"):
+        LinesToBags().fit_transform(folder)
+
+
+def test_bags_stay_bags_where_frames_are_wanted(folder):
+    import sklearn
+
+    with sklearn.config_context(transform_output="pandas"):
+        assert isinstance(LinesToBags().fit_transform(folder), Bags)
+        assert isinstance(LinesToBags().fit(folder).transform(folder), Bags)
