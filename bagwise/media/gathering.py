@@ -166,7 +166,7 @@ def collect(
         Called as ``step(1, file, total)`` after each file.
     """
     wanted = medium if transformer is None else type(transformer)
-    tables = _tables(labels, medium if transformer is None else transformer.medium)
+    tables = _tables(labels, medium if transformer is None else transformer.medium, folders)
     found = recognise(folders, wanted, leave_out=[*tables, *leave_out])
     said = [found.said]
     say(found.said)
@@ -248,12 +248,16 @@ def _empty(bags: Any) -> list[str]:
     return [str(i) for i in bags.bag_ids[bags.sizes == 0]]
 
 
-def _tables(labels: str | PathLike[str] | None, medium: str | None) -> list[str | PathLike[str]]:
+def _tables(
+    labels: str | PathLike[str] | None, medium: str | None, folders: Paths
+) -> list[str | PathLike[str]]:
     """Files that hold labels and are no media themselves, wherever they lie."""
     if labels is None or str(labels) == FOLDERS:
         return []
     if not os.path.isdir(labels):
-        return [labels]
+        given = [folders] if isinstance(folders, (str, PathLike)) else folders
+        both = os.path.realpath(labels) in map(os.path.realpath, given)  # a table of texts and their labels
+        return [] if both else [labels]
     if medium is not None and medium_named(medium) == "text":
         return []  # texts and tables of labels look alike
     return [file.path for file in find_files(labels, _TABLES)]
