@@ -76,30 +76,20 @@ def halving_sum(v, width):
     return total
 
 
-@part(error_model="numpy")
+# Terms may be added in any order that the compiler fixes, which lets it use vector registers.
+@part(error_model="numpy", fastmath={"reassoc"})
 def fold(g, r, i, first, last, post):
     """Write post[i, c] = r[i, c] * sum of g[S] over S with c; g is indexed by sets of first..last - 1."""
-    while last - first >= 4:
-        # The four lowest labels are summed out of g, 16 sets at a time, in place.
-        t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
-        for h in range(1 << (last - first - 4)):
-            s = 16 * h
-            a0, a1, a2, a3 = g[s] + g[s + 1], g[s + 2] + g[s + 3], g[s + 4] + g[s + 5], g[s + 6] + g[s + 7]
-            odd = (g[s + 1] + g[s + 3]) + (g[s + 5] + g[s + 7])
-            s += 8
-            a4, a5, a6, a7 = g[s] + g[s + 1], g[s + 2] + g[s + 3], g[s + 4] + g[s + 5], g[s + 6] + g[s + 7]
-            t0 += odd + ((g[s + 1] + g[s + 3]) + (g[s + 5] + g[s + 7]))
-            t1 += (a1 + a3) + (a5 + a7)
-            low, high = a2 + a3, a6 + a7
-            t2 += low + high
-            high += a4 + a5
-            t3 += high
-            g[h] = ((a0 + a1) + low) + high
-        post[i, first] = r[i, first] * t0
-        post[i, first + 1] = r[i, first + 1] * t1
-        post[i, first + 2] = r[i, first + 2] * t2
-        post[i, first + 3] = r[i, first + 3] * t3
-        first += 4
+    while last - first > 3:
+        # The highest label is summed out of g, in place.
+        last -= 1
+        half = 1 << (last - first)
+        low, high = g[:half], g[half : 2 * half]
+        total = 0.0
+        for s in range(half):
+            total += high[s]
+            low[s] += high[s]
+        post[i, last] = r[i, last] * total
     if last - first == 1:
         post[i, first] = r[i, first] * g[1]
     elif last - first == 2:
