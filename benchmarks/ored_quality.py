@@ -1,6 +1,6 @@
 """ORed logistic regression beside pooled statistics on public sets, and beside copied labels on sentences.
 
-    python benchmarks/ored_quality.py sets|text --data FOLDER [--folds 5]
+    python benchmarks/ored_quality.py sets|text --data FOLDER [--folds 5] [--only N ...]
 
 No suite covers these: they compare defaults with the simplest rules, not with a paper. Every model sees the
 same folds, and nothing is chosen on them. CPU seconds of one core.
@@ -123,7 +123,7 @@ def joined(X, offsets, Y, z, n):
     return [sparse.csr_array(gather @ X), new_offsets, Y, T]
 
 
-def text(folder):
+def text(folder, only):
     row(
         "set",
         "model",
@@ -135,7 +135,9 @@ def text(folder):
         "chosen",
     )
     row(*["---"] * 8)
-    for title, train, test in text_sets(folder):
+    for number, (title, train, test) in enumerate(text_sets(folder), 1):
+        if only and number not in only:
+            continue
         tfidf = TfidfTransformer().fit(train[0])
         bags, new = (Bags(sparse.csr_array(tfidf.transform(X)), o) for X, o, *_ in (train, test))
         Y, T = train[2], test[3]
@@ -148,8 +150,9 @@ def text(folder):
         start = time.process_time()
         model = ORedLogisticRegression().fit(bags, Y)
         seconds = time.process_time() - start
+        chosen = f"alpha {model.alpha_:g}, background {model.background_}, {model.bag_probability_}"
         report(title, "ORed LR (default)", model.instance_scores(new), model.predict_proba(new), T, test[2],
-               seconds, f"alpha {model.alpha_:g}, background {model.background_}")  # fmt: skip
+               seconds, chosen)  # fmt: skip
 
 
 def report(title, model, F, S, T, Y, seconds, chosen):
@@ -169,12 +172,13 @@ def main():
     parser.add_argument("what", choices=("sets", "text"))
     parser.add_argument("--data", metavar="FOLDER", default=os.environ.get("BAGWISE_DATA"))
     parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--only", nargs="+", type=int, help="of the sets of sentences, 1 to 5")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if options.what == "sets":
         sets(options.data, options.folds)
     else:
-        text(options.data)
+        text(options.data, options.only)
 
 
 if __name__ == "__main__":

@@ -210,7 +210,7 @@ class BagClassifier(MIMLClassifier):
                 def clock(share: tuple[float, float] = share) -> float:
                     return ((time.perf_counter() - started) / limit - share[0]) / share[1]
 
-                plan = plan_for(self.effort_, view.n_instances)
+                plan = plan_for(self.effort_, view.n_instances, is_text(view.X))
                 empty = (Y.sum(axis=1) == 0) & (view.sizes > 0)
                 folds = _folds(view[answered], Y[answered], plan, rng)
                 task = Task(

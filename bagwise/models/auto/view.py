@@ -85,13 +85,19 @@ _PLANS = {
     "full": Plan(100, (16, 40), 200, 5, 60, 40_000),
     "fast": Plan(80, (8, 24), 120, 5, 40, 20_000),
 }
-_SMALL = 1000  # up to so many instances trees cost next to nothing, whatever the effort
+_SMALL = {"full": 1500, "fast": 1000}  # up to so many instances trees cost next to nothing
 _SMALL_PLAN = Plan(100, (30, 80), 200, 5, 60, 40_000)
 
 
-def plan_for(effort: str, n_instances: int) -> Plan:
-    """How much work an effort means."""
-    return _SMALL_PLAN if n_instances <= _SMALL else _PLANS[effort]
+def plan_for(effort: str, n_instances: int, text: bool = False) -> Plan:
+    """How much work an effort means; beside members for text few trees are enough."""
+    if n_instances <= _SMALL[effort]:
+        return _SMALL_PLAN
+    plan, fast = _PLANS[effort], _PLANS["fast"]
+    if not text:
+        return plan
+    trees = (fast.inherited_trees, fast.rounds, fast.pooled_trees)
+    return Plan(*trees, plan.n_folds, plan.max_iter, plan.max_instances)
 
 
 @dataclass

@@ -171,7 +171,7 @@ def test_many_bags_are_sampled(monkeypatch):
     monkeypatch.setattr(classifier, "LARGEST", 100)
     monkeypatch.setattr(classifier, "FULL_BAGS", 90)
     plan = view.Plan(40, (6, 10), 40, 3, 30, 150)  # instance members see about 50 bags
-    monkeypatch.setattr(classifier, "plan_for", lambda effort, n: plan)
+    monkeypatch.setattr(classifier, "plan_for", lambda effort, n, text: plan)
     model = BagClassifier(random_state=0).fit(bags, Y)
     assert model.n_bags_used_ == 100 and model.effort_ == "fast"
     assert 20 < model.members_["ored"]["bags"] < 70
@@ -231,13 +231,21 @@ def test_text_beyond_the_sample_is_answered_by_models_of_whole_documents(monkeyp
     bags, Y, _ = text_bags()
     monkeypatch.setattr(view, "EXACT_BAGS", 50)
     plan = view.Plan(40, (6, 10), 40, 3, 30, 60)  # members on sentences see a sample
-    monkeypatch.setattr(classifier, "plan_for", lambda effort, n: plan)
+    monkeypatch.setattr(classifier, "plan_for", lambda effort, n, text: plan)
     seen = {}
     real = BagClassifier._mix
     monkeypatch.setattr(BagClassifier, "_mix", lambda m, a, Y, v: (seen.update(a), real(m, a, Y, v))[1])
     model = BagClassifier(members=["text_logistic"], random_state=0).fit(bags, Y)
     assert (seen["text_logistic"] != 0).any(axis=1).all()  # no bag is left without an answer
     assert model.log_loss_ < 0.45
+
+
+def test_trees_by_effort_size_and_kind():
+    full, fast = (view.plan_for(effort, 5000) for effort in ("full", "fast"))
+    assert full.rounds > fast.rounds and full.pooled_trees > fast.pooled_trees
+    assert view.plan_for("full", 1400) == view.plan_for("fast", 900) and view.plan_for("fast", 1400) == fast
+    text = view.plan_for("full", 5000, text=True)
+    assert text.rounds == fast.rounds and text.max_instances == full.max_instances
 
 
 def test_blocks_of_bags_change_nothing(monkeypatch):
