@@ -181,6 +181,8 @@ def test_page_has_no_inline_script_and_no_outside_resource():
         ):
             assert word not in text, (name, word)
     page = static_files()["index.html"].decode()
+    modules = {name for name in static_files() if name.endswith(".js")}  # fetched at once, not one by one
+    assert {name for name in modules if f'href="/static/{name}"' in page} == modules - {"app.js"}
     assert page.count("<script") == page.count('<script type="module" src=') and "onload" not in page
     assert "style=" not in page and "<style" not in page
 
