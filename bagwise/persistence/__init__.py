@@ -14,7 +14,6 @@ from typing import Any, BinaryIO
 import numpy as np
 import scipy
 import sklearn
-import skops.io
 
 from bagwise.errors import DataError, UnsafeFileError
 from bagwise.persistence._archive import (
@@ -27,6 +26,7 @@ from bagwise.persistence._archive import (
     read_facts,
 )
 from bagwise.persistence._places import STATE, renamed, trusted
+from bagwise.persistence._skops import skops
 from bagwise.persistence._structures import check_answers, check_parts
 from bagwise.utils.files import replacing
 from bagwise.utils.version import __version__
