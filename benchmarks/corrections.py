@@ -27,7 +27,7 @@ ROUND = 10
 def sets():
     yield "digits", make_digits(n_bags=400, min_size=4, max_size=8, pictures=False), 40, 100
     if os.environ.get("BAGWISE_DATA"):
-        yield "Letter Frost", load_dataset("letter_frost"), 72, 150
+        yield "Letter Frost", load_dataset("letter_frost"), 72, 100
 
 
 def choose(posterior, known, how, rng):
@@ -114,7 +114,7 @@ def plot(results, path):
         axis.grid(alpha=0.25)
     axes[0, 0].legend(frameon=False)
     figure.tight_layout()
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=110)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """skops, imported without torch and Dask.
 
 To learn which classes it may trust, skops imports every module of scikit-learn, among them its adapters to
-torch and Dask: where these are installed, loading any model would take seconds and hundreds of megabytes more.
-While skops is imported for the first time they count as not installed, which that search allows for.
+torch and Dask: where these are installed, loading any model would take seconds and hundreds of megabytes
+more. While skops is imported for the first time they count as not installed, which that search allows for.
 """
 
 from __future__ import annotations
