@@ -197,6 +197,8 @@ def collect(
     paths = {file.name: file.path for file in found.files}
     recipe = recipe_of(maker) if transformer is None else None
     if labels is None:
+        if transformer is None:
+            _advise(bags, say)
         return Gathered(Dataset(bags, recipe=recipe), said, unreadable, [], [], _empty(bags), paths)
     root = folders if isinstance(folders, (str, PathLike)) else folders[0] if len(folders) == 1 else None
     failed = [file.path for file in unreadable]
@@ -244,6 +246,16 @@ def _labelled(bags: Bags, found: Labels, path: Any) -> Dataset:
     return Dataset(bags, sets, label_names, instance_Y=places)
 
 
+def _advise(bags: Bags, say: Callable[[str], None]) -> None:
+    """Say that folders could be labels, where they look so; nothing is taken that was not asked for."""
+    from bagwise.media.labels import read_labels
+
+    names = read_labels(None, [str(name) for name in bags.bag_ids]).label_names
+    if names:
+        shown = _some(names)
+        say(f"no labels given; --labels folders would take the names of the folders: {shown}")
+
+
 def _empty(bags: Any) -> list[str]:
     return [str(i) for i in bags.bag_ids[bags.sizes == 0]]
 
@@ -254,6 +266,9 @@ def _tables(
     """Files that hold labels and are no media themselves, wherever they lie."""
     if labels is None or str(labels) == FOLDERS:
         return []
+    given = [folders] if isinstance(folders, (str, PathLike)) else folders
+    if any(os.path.realpath(path) == os.path.realpath(labels) for path in given):
+        return []  # a table of texts with a column of labels is both
     if not os.path.isdir(labels):
         given = [folders] if isinstance(folders, (str, PathLike)) else folders
         both = os.path.realpath(labels) in map(os.path.realpath, given)  # a table of texts and their labels

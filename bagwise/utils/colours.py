@@ -1,13 +1,14 @@
 """Colours for labels, which readers who do not see red and green apart tell from each other.
 
-The seven of Okabe and Ito, and a grey; with more labels they repeat, so marks also bear names.
+After Okabe and Ito, and Tol: no two differ in hue alone. With more labels they repeat, so marks also bear
+names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-PALETTE = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d00", "#5b6770")
+PALETTE = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e6b400", "#5b6770", "#88ccee", "#332288")
 
 
 def label_colours(names: Sequence[str]) -> dict[str, tuple[int, int, int]]:

@@ -6,27 +6,31 @@ doccano: ``label`` is a list of names (of the document) or of spans; ``entities`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bagwise.errors import DataError
 from bagwise.media.labels._parts import Node, check_order, is_label, json_of
+from bagwise.media.labels.plain_table import own_rows
 from bagwise.media.labels.span import Notes, Span
 
 _FILES = ("file", "filename", "file_name", "path", "name", "source", "audio", "image", "id")
 _LABELS = ("labels", "label", "entities", "tags", "topics", "categories")
 
 
-def read_lines(path: Path, text: str) -> Notes:
+def read_lines(path: Path, text: str, files: Sequence[str] = ()) -> Notes:
     """What a file of JSON lines says."""
-    notes = Notes("JSON lines")
+    notes, own, number = Notes("JSON lines"), own_rows(path, files), 0
     for line, row in enumerate(text.split("\n"), 1):
         if not row.strip():
             continue
         node = Node(json_of(path, row, line), path, line=line)
         if not isinstance(node.value, dict):
             raise node.wrong("expected one object per line")
+        number += 1
+        if own:
+            node.value["file"] = own.get(number, f"#{number}")
         if "spans" in node.value or "answer" in node.value or "accept" in node.value:
             notes.kind = "Prodigy annotations"
             _prodigy(notes, node)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from bagwise.errors import DataError
@@ -36,6 +37,8 @@ _HIGH = ("high", "high freq (hz)", "freq_max", "high_freq", "max_freq", "f_max")
 _SCORES = ("score", "probability", "confidence")
 _FLAGS = {"1": True, "1.0": True, "true": True, "yes": True, "x": True, "0": False, "0.0": False,
           "false": False, "no": False, "": False}  # fmt: skip
+_ROW = "(row)"  # a column of our own
+_LONGEST = 500  # letters of the name of a file
 _NUMBERED = re.compile(r"(label|tag|class|species|topic|category|diagnosis)s?[ _.-]?\d+")
 
 
@@ -49,7 +52,10 @@ def plain_table(
 ) -> Notes:
     """What a plain table says; see `read_labels` for the arguments."""
     table, headless = _with_header(table, files)
-    file = _asked(table, file_column) if file_column else _file_column(table, files)
+    rows = {} if file_column or table.has("id") else own_rows(table.path, files)
+    if rows:
+        table = _numbered(table, rows)
+    file = _asked(table, file_column) if file_column else _ROW if rows else _file_column(table, files)
     place = _place_columns(table)
     taken = {file, *place.values(), *(name for name in _SCORES if table.has(name))}
     if label_columns:
@@ -80,12 +86,18 @@ def plain_table(
         if name and name not in columns and name not in taken
     ]
     first = "the first column" if headless else repr(table.title(file))
-    notes.kind = f"table, file in {first}, {choice}"
+    notes.kind = f"table of the texts themselves, {choice}" if rows else f"table, file in {first}, {choice}"
     if place:
         notes.kind += f", places in {listed([table.title(name) for name in place.values()])}"
     if left:
         notes.kind += f"; left out: {listed(left)}"
     return notes
+
+
+def _numbered(table: Table, names: dict[int, str]) -> Table:
+    """The table with the names of its own rows as a first column."""
+    rows = [Row([names.get(k, f"#{k}"), *row.cells], row.line) for k, row in enumerate(table.rows, 1)]
+    return Table(table.path, [_ROW, *table.header], rows)
 
 
 def _with_header(table: Table, files: Sequence[str]) -> tuple[Table, bool]:
@@ -119,18 +131,11 @@ def _asked(table: Table, name: str) -> str:
 
 
 def _file_column(table: Table, files: Sequence[str]) -> str:
-    name = table.first(*_FILES)
-    if name is not None:
-        return name
-    # By content: the only column whose first cells name files at hand.
-    hits = []
-    for column in table.place:
-        cells = [cell for row in table.rows[:50] if (cell := table.cell(row, column))]
-        try:
-            if cells and match_files(cells, files)[0]:
-                hits.append(column)
-        except DataError:
-            hits.append(column)
+    known = [name for name in _FILES if table.has(name)]
+    by_content = [name for name in known if _names_files(table, name, files)]
+    if known:  # of "id" and "document", the one that names files, not the one that holds their text
+        return (by_content or known)[0]
+    hits = [name for name in table.place if _names_files(table, name, files)]
     if len(hits) == 1:
         return hits[0]
     raise DataError(
@@ -138,6 +143,31 @@ def _file_column(table: Table, files: Sequence[str]) -> str:
         path=table.path,
         line=1,
     )
+
+
+def _names_files(table: Table, column: str, files: Sequence[str]) -> bool:
+    """Whether the first cells of a column name files at hand."""
+    cells = [cell for row in table.rows[:50] if (cell := table.cell(row, column)) and len(cell) < _LONGEST]
+    try:
+        return bool(match_files(cells, files)[0])
+    except DataError:  # a name that could mean several
+        return True
+
+
+def own_rows(path: Path, files: Sequence[str]) -> dict[int, str]:
+    """Bags that are the numbered rows of this very file, by number; none where rows have ids.
+
+    Examples
+    --------
+    >>> own_rows(Path("x/articles.csv"), ["articles.csv#1", "articles.csv#2", "b.txt"])
+    {1: 'articles.csv#1', 2: 'articles.csv#2'}
+    """
+    parts = [(file, *file.partition("#")[::2]) for file in files if "#" in file]
+    own = {key: file for file, whole, key in parts if whole.rpartition("/")[2] == path.name}
+    numbers = {
+        int(key): file for key, file in own.items() if key.isascii() and key.isdigit() and len(key) < 10
+    }
+    return numbers if len(numbers) == len(own) and set(numbers) == set(range(1, len(own) + 1)) else {}
 
 
 def _is_flag(table: Table, name: str) -> bool:

@@ -180,7 +180,7 @@ def _one(path: Path, root: Path | None, files: list[str], medium: str | None, op
         return read_xml(path, xml_of(path), root)
     text = text_of(path)
     if name.endswith(".jsonl") or (name.endswith(".json") and _is_lines(text)):
-        return read_lines(path, text)
+        return read_lines(path, text, files)
     if name.endswith((".json", ".geojson")):
         return _json(path, json_of(path, text), root, medium)
     if not text.strip():

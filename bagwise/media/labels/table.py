@@ -110,10 +110,13 @@ def _records(path: Path, text: str) -> Iterator[Row]:
     )
     line, count = 1, 0
     while True:
+        limit = csv.field_size_limit(len(text) + 1)  # a cell may hold a whole text
         try:
             cells = next(reader, None)
         except csv.Error as error:
             raise DataError(f"cannot be cut into cells ({error})", path=path, line=line) from None
+        finally:
+            csv.field_size_limit(limit)
         if cells is None:
             return
         count += len(cells)

@@ -24,6 +24,7 @@ _SIDE = 900  # pixels of a picture as drawn
 _CELLS = 360  # cells of a heat map along the longer side
 _PANEL = 3.3  # inches of the longer side
 _HEAT = "YlOrBr"
+_LETTER = 0.052  # inches of a letter of a name
 _NAMED = 60  # parts up to which each bears its name
 
 
@@ -160,7 +161,7 @@ def _parts(axes: Any, found: Found, names: list[str], colours: Any, where: Any, 
     layers = np.stack([_raster(found, np.where(found.labels == k, weight, np.nan), where)[0] for k in seen])
     winner = np.where(np.isfinite(layers).any(axis=0), np.nan_to_num(layers, nan=-1.0).argmax(axis=0), -1)
     shades = np.array([_rgb(colours[names[k]]) for k in seen] + [(0.0, 0.0, 0.0)])
-    alpha = np.where(winner < 0, 0.0, 0.8 if slide else 0.25)
+    alpha = np.where(winner < 0, 0.0, 0.8 if slide else 0.3)
     alpha[_borders(winner)] = 0.95
     (x0, y0), step = where[0], _step(where)
     reach = (x0, x0 + winner.shape[1] * step, y0 + winner.shape[0] * step, y0)
@@ -172,7 +173,7 @@ def _parts(axes: Any, found: Found, names: list[str], colours: Any, where: Any, 
         return _legend(axes, colours)
     for row, column, k, value in fields:
         shown = value if np.isfinite(found.values).any() else np.nan
-        _tag(axes, x0 + (column + 4) * step, y0 + (row + 4) * step, caption(names[seen[k]], shown))
+        _tag(axes, x0 + (column + 0.5) * step, y0 + (row + 0.5) * step, caption(names[seen[k]], shown))
 
 
 def _borders(winner: np.ndarray) -> np.ndarray:
@@ -185,26 +186,34 @@ def _borders(winner: np.ndarray) -> np.ndarray:
 
 
 def _fields(winner: np.ndarray, layers: np.ndarray) -> Iterator[tuple[int, int, int, float]]:
-    """Top left cell, label and highest value of every field of one label."""
+    """Innermost cell, label and highest value of every field of one label."""
     from scipy import ndimage
 
     for k in range(len(layers)):
         numbers, _ = ndimage.label(winner == k)
         for number, place in enumerate(ndimage.find_objects(numbers), 1):
             inside = numbers[place] == number
-            column = place[1].start + int(inside[0].argmax())
-            yield place[0].start, column, k, float(layers[k][place][inside].max())
+            depth = ndimage.distance_transform_edt(np.pad(inside, 1))[1:-1, 1:-1]
+            row, column = np.unravel_index(int(depth.argmax()), depth.shape)
+            top = float(layers[k][place][inside].max())
+            yield place[0].start + int(row), place[1].start + int(column), k, top
 
 
 def _tag(axes: Any, x: float, y: float, text: str) -> None:
+    """A name around a point, moved so far that all of it is on the picture."""
+    left, right = axes.get_xlim()
+    half = (
+        0.5 * len(text) * _LETTER * (right - left) / (axes.get_position().width * axes.figure.get_figwidth())
+    )
+    x = min(max(x, left + half), max(right - half, left + half))
     axes.text(
         x,
         y,
         text,
         size=6.5,
         color=INK,
-        va="top",
-        ha="left",
+        va="center",
+        ha="center",
         clip_on=True,
         zorder=3,
         bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.78, "pad": 0.7},

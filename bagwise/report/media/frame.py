@@ -10,7 +10,7 @@ import numpy as np
 from bagwise.utils.colours import distinct_colours
 
 INK, FAINT, PAPER = "#24292f", "#6e7781", "white"
-_LETTERS = 13.0  # of the title, to the inch
+_NEAR = 0.1  # probability from which a label is worth a look
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -67,5 +67,6 @@ def most_seen(
     first = [place[name] for name in whole if name in place]
     then = [int(k) for k in sorted(set(labels[labels >= 0].tolist()))]
     peak = np.nan_to_num(values, nan=0.0).max(axis=0) if len(values) else np.zeros(len(names))
-    rest = [int(k) for k in np.argsort(-peak, kind="stable") if peak[k] > 0]
-    return list(dict.fromkeys([*first, *then, *rest]))[:n]
+    rest = [int(k) for k in np.argsort(-peak, kind="stable")]
+    near = [k for k in rest if peak[k] >= _NEAR]
+    return list(dict.fromkeys([*first, *then, *near]))[:n] or rest[:1]

@@ -230,3 +230,21 @@ def test_annotations_around_perch(read):
     )
     found = read(text)
     assert spans(found) == [("a.wav", "apapan", 1, 2)] and found.spans[0].low == 3000
+
+
+# ---------------------------------------------------------------------- tables that hold the texts themselves
+
+
+def test_a_table_of_texts_holds_its_labels(read):
+    rows = ["articles.csv#1", "articles.csv#2"]
+    long = "word " * 50_000  # a cell may be a book
+    text = f'text,topics\n"{long}",sport;news\nShort.,\n'
+    found = read(text, rows, name="articles.csv", medium="text")
+    assert found.bag_labels == {"articles.csv#1": ["news", "sport"], "articles.csv#2": []}
+    assert "table of the texts themselves" in found.said
+    text = "document,id,label\nSome words.,x7,sport\nMore words.,x8,news\n"
+    found = read(text, ["articles.csv#x7", "articles.csv#x8"], name="articles.csv", medium="text")
+    assert found.bag_labels == {"articles.csv#x7": ["sport"], "articles.csv#x8": ["news"]}
+    lines = '{"text": "One.", "label": ["a"]}\n\n{"text": "Two.", "label": [[0, 3, "b"]]}\n'
+    found = read(lines, ["d.jsonl#1", "d.jsonl#2"], name="d.jsonl", medium="text")
+    assert found.bag_labels == {"d.jsonl#1": ["a"], "d.jsonl#2": ["b"]} and found.spans[0].end_char == 3
