@@ -167,44 +167,61 @@ def _write_noise(path, seconds, rate):
 
 
 def pictures(folder):
-    """Pictures of 512 x 512 per second of one core, cut by a grid."""
+    """Pictures of 512 x 512 per second of one core, cut by a grid and into superpixels."""
     from bagwise.datasets.media import make_collages
 
     make_collages(folder, 40, patch=128, patches=4)
-    seconds, peak, more, n = measured("pictures", folder=str(folder))
-    rate = f"{40 / seconds:.0f} pictures/s"
-    print(f"pictures, 512 x 512, grid, {n} cells: {rate}, peak {peak:.0f} MB ({more:.0f} MB)")
+    for cut in ("grid", "superpixels"):
+        seconds, peak, more, n = measured("pictures", folder=str(folder), cut=cut)
+        rate = f"{40 / seconds:.1f} pictures/s"
+        print(f"pictures, 512 x 512, {cut}, {n} parts: {rate}, peak {peak:.0f} MB ({more:.0f} MB)")
 
 
-def pictures_work(folder):
+def pictures_work(folder, cut):
     from bagwise.media import ImagesToBags, find_files
 
     files = find_files(folder)
-    ImagesToBags().transform(files[:1])
+    ImagesToBags(cut).transform(files[:1])
     yield
-    yield ImagesToBags().transform(files).n_instances
+    yield ImagesToBags(cut).transform(files).n_instances
 
 
 # ---------------------------------------------------------------------- text
 
 
 def text(folder):
-    """MB of text per second of one core, in sentences."""
+    """MB of text per second of one core, and those of scikit-learn's hashing of the same sentences."""
     from bagwise.datasets.media import make_documents
 
     make_documents(folder, 200, sentences=(400, 600))
-    size = sum(path.stat().st_size for path in folder.iterdir())
-    seconds, peak, more, n = measured("text", folder=str(folder))
-    print(f"text, {n} sentences: {size / 1e6 / seconds:.1f} MB/s, peak {peak:.0f} MB ({more:.0f} MB)")
+    size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+    for params in ({}, {"cut": "windows"}, {"features": "tf-idf"}):
+        seconds, peak, more, n = measured("text", folder=str(folder), params=params)
+        words = ", ".join(params.values()) or "sentences, hashing"
+        print(f"text, {words}, {n} parts: {size / seconds:.1f} MB/s, peak {peak:.0f} MB ({more:.0f} MB)")
+    seconds, _, _, n = measured("sklearn_text", folder=str(folder))
+    print(f"text, scikit-learn's hashing alone of the same sentences, cut before: {size / seconds:.1f} MB/s")
 
 
-def text_work(folder):
+def text_work(folder, params):
     from bagwise.media import TextToBags, find_files
 
     files = find_files(folder)
-    TextToBags().transform(files[:1])
+    TextToBags(**params).fit_transform(files[:1])
     yield
-    yield TextToBags().transform(files).n_instances
+    yield TextToBags(**params).fit_transform(files).n_instances
+
+
+def sklearn_text_work(folder):
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    from bagwise.media import TextToBags
+
+    sentences = TextToBags().fit_transform(folder).instance_info["text"].tolist()
+    hashing = HashingVectorizer(n_features=2**14)
+    hashing.transform(sentences[:100])
+    yield
+    yield hashing.transform(sentences).shape[0]
 
 
 # ---------------------------------------------------------------------- embeddings
@@ -216,13 +233,41 @@ def embeddings(folder):
 
     rng = np.random.default_rng(0)
     X = rng.standard_normal((4000, 1024)).astype(np.float32)
-    for k in range(16):
-        np.save(folder / f"slide_{k:02d}.npy", np.roll(X, k, axis=0))
-    seconds, peak, _, ratio = measured("embeddings", folder=str(folder))
-    print(
-        f"embeddings, 16 npy files of 16 MB: {ratio:.2f} times reading the bytes, {seconds:.2f} s, "
-        f"peak {peak:.0f} MB"
-    )
+    for kind in ("npy", "npz", "h5", "safetensors", "pt", "half.npy"):
+        inner = folder / kind
+        inner.mkdir()
+        for k in range(16):
+            _write_features(inner / f"slide_{k:02d}.{kind}", np.roll(X, k, axis=0))
+        size = sum(path.stat().st_size for path in inner.iterdir()) / 16e6
+        _, peak, _, ratio = measured("embeddings", folder=str(inner))
+        print(
+            f"embeddings, 16 {kind} files of {size:.0f} MB: {ratio:.2f} times reading the bytes, "
+            f"peak {peak:.0f} MB"
+        )
+        for path in inner.iterdir():
+            path.unlink()
+
+
+def _write_features(path, X):
+    import numpy as np
+
+    if path.name.endswith(".npy"):
+        np.save(path, X.astype(np.float16) if ".half" in path.name else X)
+    elif path.suffix == ".npz":
+        np.savez(path, features=X)
+    elif path.suffix == ".h5":
+        import h5py
+
+        with h5py.File(path, "w") as file:
+            file["features"] = X
+    elif path.suffix == ".safetensors":
+        from safetensors.numpy import save_file
+
+        save_file({"features": X}, path)
+    else:
+        import torch
+
+        torch.save(torch.from_numpy(X), path)
 
 
 def embeddings_work(folder):

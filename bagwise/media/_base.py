@@ -414,9 +414,10 @@ def _stacked(matrices: list[Any], width: int) -> Any:
         if not filled:
             return sparse.csr_array((0, width), dtype=np.float32)
         return sparse.vstack([sparse.csr_array(X) for X in filled], format="csr")
+    # half precision becomes single while it is copied
+    kind = np.result_type(np.float32, *(X.dtype for X in filled))
     if len(filled) == 1:
-        return np.ascontiguousarray(filled[0])
-    kind = np.result_type(*(X.dtype for X in filled)) if filled else np.float32
+        return np.ascontiguousarray(filled[0], dtype=kind)
     out = np.empty((sum(len(X) for X in filled), width), dtype=kind)
     start = 0
     for X in filled:

@@ -55,8 +55,20 @@ def refused(error: BaseException, kind: str) -> DataError:
 
 
 def as_float(X: np.ndarray) -> np.ndarray:
-    """Numbers as float32, wide ones as float64; no copy where none is needed."""
-    if X.dtype.kind == "f" and X.dtype.itemsize in (4, 8):
+    """Numbers as float32, wide ones as float64; no copy where none is needed, nor for half precision.
+
+    The base turns half precision into single while it puts bags together, which spares a copy.
+    """
+    if X.dtype.kind == "f" and X.dtype.itemsize in (2, 4, 8):
         return X if X.dtype.isnative else X.astype(X.dtype.newbyteorder("="))
-    small = X.dtype.itemsize <= 2
-    return X.astype(np.float32 if small else np.float64)
+    return X.astype(np.float32 if X.dtype.itemsize <= 2 else np.float64)
+
+
+def all_finite(X: np.ndarray) -> bool:
+    """Whether no number is infinite or undefined, without a copy of the size of the whole."""
+    if X.dtype == np.float16:
+        rows = max((1 << 20) // max(X.shape[1], 1), 1)
+        bits = X.view(np.uint16) if X.flags.c_contiguous else np.ascontiguousarray(X).view(np.uint16)
+        return all((bits[k : k + rows] & 0x7C00).max() < 0x7C00 for k in range(0, len(bits), rows))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(X.sum())) or bool(np.isfinite(X).all())  # a sum may overflow by itself

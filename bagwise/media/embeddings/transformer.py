@@ -15,7 +15,7 @@ from bagwise.media._base import COMMON, Part, ToBags
 from bagwise.media.embeddings.archives import open_npy, open_npz, open_safetensors
 from bagwise.media.embeddings.containers import open_h5, open_pt, open_zarr
 from bagwise.media.embeddings.layout import parts_of
-from bagwise.media.embeddings.stored import Stored
+from bagwise.media.embeddings.stored import Stored, all_finite
 from bagwise.media.embeddings.tables import SUFFIXES as TABLES
 from bagwise.media.embeddings.tables import parts_of_table
 
@@ -112,10 +112,8 @@ class EmbeddingsToBags(ToBags):
     def _parts(self, source: Any) -> list[tuple[str, Part]]:
         parts = self._found(source)
         for name, part in parts:
-            # a sum is finite only if every number is (or cancels an overflow, which the container sees later)
-            if part.X.size and not np.isfinite(part.X.sum(dtype=np.float64 if part.X.itemsize > 4 else None)):
-                if not np.isfinite(part.X).all():
-                    raise DataError(f"{name}: features are not finite".removeprefix(": "))
+            if part.X.size and not all_finite(part.X):
+                raise DataError(f"{name}: features are not finite".removeprefix(": "))
         return parts
 
     def _found(self, source: Any) -> list[tuple[str, Part]]:

@@ -212,6 +212,7 @@ def test_what_is_wrong_is_said(tmp_path):
     wrong = {
         "coordinates of shape": {"features": X, "coords": COORDS[:3]},
         "not finite": {"features": np.where(X > 1, np.nan, X)},
+        "are not finite": {"features": np.where(X > 1, np.inf, X).astype(np.float16)},
         "coordinates that are not finite": {"features": X, "coords": np.full((6, 2), np.inf)},
         "holds no table of features": {"names": np.array(["a"])},
         "should be a table": {"features": X.reshape(2, 3, 5)},
@@ -228,6 +229,11 @@ def test_what_is_wrong_is_said(tmp_path):
         bags_of(tmp_path / "nowhere.npy")
     with pytest.warns(DataWarning, match="coordinates of 3 columns"):
         bags_of({"features": X, "coords": np.zeros((6, 3))})
+
+
+def test_large_numbers_are_finite():
+    assert np.isfinite(bags_of(np.full((3, 4), 3e38, dtype=np.float32)).X).all()
+    assert bags_of(np.full((3, 4), 65504, dtype=np.float16)).X.max() == 65504
 
 
 def test_links_out_of_the_file_are_not_followed(tmp_path):
