@@ -342,25 +342,47 @@ def quality_work(name, folder):
         named_right(new.bags, names[model.annotate(new.bags, known)], truth.spans) for known in (None, Y)
     ]
     right = np.mean((model.predict(new.bags) == Y).all(axis=1))
+    told = told_apart(new.bags, model.instance_scores(new.bags), truth.spans, old.label_names)
     print(
-        f"{name}: {n} files to learn from, {len(truth.spans)} parts in 60 new ones: {shares[0]:.3f} "
-        f"({shares[1]:.3f}); label sets of files exactly right: {right:.3f}",
+        f"{name}, {n} files to learn from, {len(truth.spans)} parts in 60 new ones: {shares[0]:.3f} "
+        f"({shares[1]:.3f}), told apart {told:.3f}, files {right:.3f}",
         flush=True,
     )
 
 
+def told_apart(bags, scores, spans, names):
+    """Mean over labels of the area under the curve: do scores tell a label's parts from what lies outside?"""
+    import numpy as np
+    from sklearn.metrics import roc_auc_score
+
+    kind = np.zeros(
+        scores.shape, dtype=np.int8
+    )  # 1: the instance of a true part, -1: another that touches it
+    for span, row, touched in matched(bags, spans):
+        k = names.index(span["label"])
+        kind[touched[kind[touched, k] == 0], k] = -1
+        if row is not None:
+            kind[row, k] = 1
+    counted = [(kind[:, k][kind[:, k] >= 0], scores[:, k][kind[:, k] >= 0]) for k in range(len(names))]
+    return np.mean([roc_auc_score(true, values) for true, values in counted if true.any()])
+
+
 def named_right(bags, labels, spans):
     """Share of the true parts whose label is that of the instance with the most in common with them."""
+    named = [row is not None and labels[row] == span["label"] for span, row, _ in matched(bags, spans)]
+    return sum(named) / len(named)
+
+
+def matched(bags, spans):
+    """Each true part with the row of the instance that has most in common with it (or None), and all rows."""
     import numpy as np
 
     rows = {str(i): np.arange(a, b) for i, a, b in zip(bags.bag_ids, bags.offsets[:-1], bags.offsets[1:])}
-    right = 0
     for span in spans:
         here = rows.get(span["file"], np.empty(0, int))
         shared = in_common({k: v[here] for k, v in bags.instance_info.items()}, span)
-        if len(here) and shared.max() > 0:
-            right += labels[here[np.argmax(shared)]] == span["label"]
-    return right / len(spans)
+        touched = here[shared > 0]
+        yield span, here[np.argmax(shared)] if len(touched) else None, touched
 
 
 def in_common(info, span):

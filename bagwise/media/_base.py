@@ -8,24 +8,23 @@ the files, runs the loop, names the bags, gathers what cannot be read, and stack
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import sparse
 
 from bagwise.bags import Bags
 from bagwise.base import BagTransformer, Traits, refuse_non_finite
 from bagwise.base.parameters import JOBS, Anything, Choice, Rules, check_parameters
-from bagwise.errors import BagwiseError, DataError, DataWarning
-from bagwise.media._part import Part, Unreadable
+from bagwise.errors import DataError
+from bagwise.media._making import made
+from bagwise.media._part import NamedPart, Part, Unreadable
 from bagwise.media._sources import Source, find_files
+from bagwise.media._stacking import NAMED, say_notes, stacked, stacked_places, width_of
 from bagwise.media.cache import Cache
 from bagwise.parallel import stream
-from bagwise.utils.files import check_file
 
 __all__ = ["COMMON", "Part", "ToBags", "Unreadable"]
 
@@ -35,7 +34,6 @@ COMMON: Rules = {
     "cache": (Choice(None), Anything("a folder for parts already made, or None")),
 }
 _ELSEWHERE = ("n_jobs", "cache")  # parameters that no part depends on
-_NAMED = 5  # files that an error names
 
 
 class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-arg]  # bags are no frames
@@ -124,7 +122,7 @@ class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-a
         if isinstance(X, Bags):
             self._fit_bags(X)
         elif self._learns():
-            self.fit_parts([part for _, part in self._read(X)])
+            self.fit_parts(self._read(X))
         else:
             self._remember(self._sources(X))
         return self
@@ -159,7 +157,7 @@ class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-a
         if isinstance(X, Bags):
             return self.fit(X).transform(X)
         named = self._read(X)
-        self.fit_parts([part for _, part in named])
+        self.fit_parts(named)
         return self.bags_of(named)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -174,7 +172,7 @@ class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-a
 
     def read(
         self, sources: Sequence[Any], *, step: Callable[..., None] | None = None, strict: bool = False
-    ) -> tuple[list[tuple[str, Part]], list[Unreadable]]:
+    ) -> tuple[list[NamedPart], list[Unreadable]]:
         """Named parts of all sources in their order, and the files that gave none.
 
         Parameters
@@ -190,41 +188,40 @@ class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-a
         maker = type(self)(**self.get_params(deep=False))  # what was learned need not travel
         key = None if cache is None else self.fingerprint()
         tasks = ((maker, k, self._plain(source), cache, key) for k, source in enumerate(sources))
-        made: list[Any] = [None] * len(sources)
-        unreadable: list[Unreadable] = []
-        for k, parts in stream(_made, tasks, 1 if self.cheap else self.n_jobs):
-            made[k] = parts
-            name = self._name(sources[k], k)
-            if isinstance(parts, str):
-                if strict:
-                    raise DataError(parts, path=name)
+        found: list[Any] = [None] * len(sources)
+        for k, parts in stream(made, tasks, 1 if self.cheap else self.n_jobs):
+            found[k] = parts
+            if strict and isinstance(parts, str):
+                raise DataError(parts, path=self._name(sources[k], k))
             if step is not None:
-                step(1, name)
-        named: list[tuple[str, Part]] = []
-        for k, parts in enumerate(made):
+                step(1, self._name(sources[k], k))
+        named: list[NamedPart] = []
+        unreadable: list[Unreadable] = []
+        for k, parts in enumerate(found):
             name = self._name(sources[k], k)
             if isinstance(parts, str):
                 unreadable.append(Unreadable(name, parts))
                 continue
-            named += [(f"{name}#{inner}" if inner else name, part) for inner, part in parts]
+            file = name if self._is_file(sources[k]) else ""
+            named += [NamedPart(f"{name}#{inner}" if inner else name, file, part) for inner, part in parts]
         return named, unreadable
 
-    def fit_parts(self, parts: Sequence[Part]) -> None:
+    def fit_parts(self, named: Sequence[NamedPart]) -> None:
         """Learn from parts that were read."""
-        if not parts:
+        if not named:
             raise DataError("there is nothing to learn from: no file gave a bag")
+        parts = [one.part for one in named]
         if self._learns():
             self._learn(parts)
-        self.n_features_out_ = _width([self._finish(part) for part in parts[:1] if len(parts)] or parts)
-        if not self.n_features_out_:
-            self.n_features_out_ = _width([self._finish(part) for part in parts])
+        first = next((part for part in parts if part.X.shape[0]), parts[0])
+        self.n_features_out_ = int(self._finish(first).X.shape[1])
 
-    def bags_of(self, named: Sequence[tuple[str, Part]]) -> Bags:
+    def bags_of(self, named: Sequence[NamedPart]) -> Bags:
         """Bags from named parts."""
         if not named:
             raise DataError("Found array with 0 sample(s): there is no file or thing to make a bag from")
-        names, parts = [name for name, _ in named], [self._finish(part) for _, part in named]
-        width = _width(parts)
+        names, parts = [one.name for one in named], [self._finish(one.part) for one in named]
+        width = width_of(parts)
         for name, part in zip(names, parts):
             if part.X.shape[0] and part.X.shape[1] != width:
                 raise DataError(f"{name} gives {part.X.shape[1]} features, others give {width}")
@@ -232,18 +229,18 @@ class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-a
             raise DataError(f"instances have {width} features, in fit they had {self.n_features_out_}")
         width = width or getattr(self, "n_features_out_", 0)
         sizes = [part.X.shape[0] for part in parts]
-        files = [name.partition("#")[0] if _has_file(name) else "" for name in names]
-        info = {"file": np.repeat(np.array(files, dtype=object), sizes), **_stacked_places(parts)}
+        files = np.array([one.file for one in named], dtype=object)
+        info = {"file": np.repeat(files, sizes), **stacked_places(names, parts)}
         features = self._names()
         bags = Bags(
-            _stacked([part.X for part in parts], width),
+            stacked([part.X for part in parts], width),
             np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]),
-            bag_ids=None if not any(map(_has_file, names)) else [str(name) for name in names],
+            bag_ids=[str(name) for name in names] if any(files) else None,
             instance_info=info,
             feature_names=features if features is not None and len(features) == width else None,
         )
         refuse_non_finite(bags)
-        _say_notes(named)
+        say_notes(named)
         return bags
 
     def fingerprint(self) -> str | None:
@@ -292,11 +289,11 @@ class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-a
             raise DataError("Found array with 0 sample(s): there is no file or thing to make a bag from")
         return sources
 
-    def _read(self, X: Any) -> list[tuple[str, Part]]:
+    def _read(self, X: Any) -> list[NamedPart]:
         named, unreadable = self.read(self._sources(X))
         if unreadable:
-            some = "; ".join(f"{path}: {reason}" for path, reason in unreadable[:_NAMED])
-            more = "" if len(unreadable) <= _NAMED else f"; and {len(unreadable) - _NAMED} more"
+            some = "; ".join(f"{path}: {reason}" for path, reason in unreadable[:NAMED])
+            more = "" if len(unreadable) <= NAMED else f"; and {len(unreadable) - NAMED} more"
             raise DataError(f"{len(unreadable)} of the sources cannot be read: {some}{more}")
         return named
 
@@ -304,7 +301,7 @@ class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-a
         """The number of features where nothing is learned: that of the names, or of the first source."""
         names = self._names()
         if names is None:
-            self.fit_parts([part for _, part in self._read(sources[:1])])
+            self.fit_parts(self._read(sources[:1]))
         else:
             self.n_features_out_ = len(names)
 
@@ -335,11 +332,12 @@ class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-a
             )
         return bags
 
+    def _is_file(self, source: Any) -> bool:
+        return isinstance(source, Source) or self._is_path(source)
+
     def _plain(self, source: Any) -> Any:
         """A path as text, anything else as it is."""
-        if isinstance(source, Source) or self._is_path(source):
-            return os.fspath(source)
-        return source
+        return os.fspath(source) if self._is_file(source) else source
 
     def _name(self, source: Any, k: int) -> str:
         """What the bag of a source is called; things in memory are numbered."""
@@ -347,7 +345,7 @@ class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-a
             return source.name
         if self._is_path(source):
             return Path(os.fspath(source)).as_posix()
-        return f"{_NUMBER}{k}"
+        return f"#{k}"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -356,94 +354,3 @@ class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-a
         tags.input_tags.string = True
         tags.no_validation = True
         return tags
-
-
-_NUMBER = "#"  # no file's name begins so: before the number of a thing in memory
-
-
-def _has_file(name: str) -> bool:
-    return not name.startswith(_NUMBER)
-
-
-def _made(maker: ToBags, k: int, source: Any, cache: Cache | None, settings: str | None) -> tuple[int, Any]:
-    """Parts of one source, from the cache if they are there, or the reason why there are none."""
-    try:
-        if isinstance(source, str) and maker._is_path(source):
-            _check_path(source)
-        if cache is None or settings is None or not (isinstance(source, str) and maker._is_path(source)):
-            parts = maker._parts(source)
-        else:
-            parts = cache.get_or_make(source, settings, lambda: maker._parts(source))
-    except DataError as error:
-        return k, error.message
-    except BagwiseError:
-        raise  # a package that is not installed stops all, not this file alone
-    except (MemoryError, OverflowError) as error:
-        return k, f"asks for more memory than there is ({error})".replace(" ()", "")
-    except OSError as error:
-        return k, f"cannot be read: {error.strerror or error}"
-    except Exception as error:  # decoders fail in their own ways; one file must not end the rest
-        return k, f"cannot be decoded ({' '.join(f'{type(error).__name__}: {error}'.split())[:200]})"
-    if not parts:
-        return k, "holds nothing to make a bag from"
-    if not maker.may_be_empty:
-        for name, part in parts:
-            if part.X.shape[0] == 0:
-                return k, f"{name}: holds no instances".removeprefix(": ")
-    return k, parts
-
-
-def _check_path(path: str) -> None:
-    """Refuse what would wait for somebody to write, and names that no file of ours could hold."""
-    if not os.path.isdir(path):
-        check_file(path)
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        raise DataError("its name is not UTF-8; rename it") from None
-
-
-def _width(parts: Sequence[Part]) -> int:
-    """Number of features of the first part that has instances."""
-    return next((int(p.X.shape[1]) for p in parts if p.X.shape[0]), max(int(p.X.shape[1]) for p in parts))
-
-
-def _stacked(matrices: list[Any], width: int) -> Any:
-    filled = [X for X in matrices if X.shape[0]]
-    if any(sparse.issparse(X) for X in matrices):
-        if not filled:
-            return sparse.csr_array((0, width), dtype=np.float32)
-        return sparse.vstack([sparse.csr_array(X) for X in filled], format="csr")
-    # half precision becomes single while it is copied
-    kind = np.result_type(np.float32, *(X.dtype for X in filled))
-    if len(filled) == 1:
-        return np.ascontiguousarray(filled[0], dtype=kind)
-    out = np.empty((sum(len(X) for X in filled), width), dtype=kind)
-    start = 0
-    for X in filled:
-        out[start : start + len(X)] = X
-        start += len(X)
-    return out
-
-
-def _say_notes(named: Sequence[tuple[str, Part]]) -> None:
-    """One warning per kind of note, with the files that it is about."""
-    about: dict[str, list[str]] = {}
-    for name, part in named:
-        for note in part.notes:
-            about.setdefault(note, []).append(name)
-    for note, names in about.items():
-        more = "" if len(names) <= _NAMED else f" and {len(names) - _NAMED} more"
-        warnings.warn(f"{', '.join(names[:_NAMED])}{more}: {note}", DataWarning, stacklevel=4)
-
-
-def _stacked_places(parts: list[Part]) -> dict[str, np.ndarray]:
-    """Columns of all parts; they must have the same names, but a bag without instances may have none."""
-    filled = [part for part in parts if part.X.shape[0]] or parts[:1]
-    names = list(filled[0].places)
-    for part in filled:
-        if list(part.places) != names:
-            raise DataError(
-                f"places of some instances are {', '.join(part.places)}, of others {', '.join(names)}"
-            )
-    return {name: np.concatenate([np.asarray(part.places[name]) for part in filled]) for name in names}

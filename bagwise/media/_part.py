@@ -26,6 +26,14 @@ class Part(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
+class NamedPart(NamedTuple):
+    """A part under the name of its bag, and the file it was cut from: "" for things in memory."""
+
+    name: str
+    file: str
+    part: Part
+
+
 class Unreadable(NamedTuple):
     """A file that gave no bag, and why."""
 

@@ -185,7 +185,7 @@ def collect(
             f"none of the {total} {found.medium} files could be read; the first: {first.path}: {first.reason}"
         )
     if transformer is None:
-        maker.fit_parts([part for _, part in named])
+        maker.fit_parts(named)
         if maker._learns():
             warnings.warn(
                 f"{found.medium}: what these parameters learn is learned from all files together; to judge a "

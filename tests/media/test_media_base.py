@@ -68,6 +68,14 @@ def test_bags_know_their_files_and_places(folder):
     assert one.bag_ids[0] == "mine" and np.array_equal(one.X, by_path.X)
 
 
+def test_a_name_may_hold_any_character(folder):
+    (folder / "a#1.num").write_text("1 2")
+    bags = LinesToBags().fit_transform(folder)
+    assert bags.bag_ids[0] == bags.instance_info["file"][0] == "a#1.num"
+    one = LinesToBags().fit_transform([Source(os.fspath(folder / "a#1.num"), "#1")])
+    assert one.bag_ids.tolist() == ["#1"] == one.instance_info["file"].tolist()
+
+
 def test_things_in_memory_are_numbered(folder):
     bags = LinesToBags(2.0).fit_transform([np.ones((2, 2)), np.zeros((0, 2)), np.ones((1, 2))])
     assert bags.sizes.tolist() == [2, 0, 1] and not bags.has_bag_ids
