@@ -1,6 +1,7 @@
 """AudioToBags as users meet it: files and arrays in, bags out; embeddings; calls named by weak labels."""
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -202,3 +203,13 @@ def test_a_pipeline_from_files(recordings, tmp_path):
     bagwise.save(model, tmp_path / "birds.skops")
     again = bagwise.load(tmp_path / "birds.skops")
     assert np.array_equal(again.predict(files), model.predict(files))
+
+
+def test_the_page_says_what_every_number_is():
+    page = Path(bagwise.__file__).parents[1] / "docs" / "audio.md"
+    if not page.exists():
+        pytest.skip("the pages are not part of an installed package")
+    text = page.read_text(encoding="utf-8")
+    for name, meaning in feature_table(make_grid(48000, 50.0, 16000.0), 28).items():
+        if not name.startswith("mel_"):
+            assert f"| `{name}` | {meaning} |" in text

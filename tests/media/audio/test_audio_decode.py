@@ -2,11 +2,12 @@
 
 import io
 import struct
+import sys
 
 import numpy as np
 import pytest
 
-from bagwise.errors import DataError
+from bagwise.errors import DataError, OptionalDependencyError
 from bagwise.media.audio.decode import open_recording
 
 soundfile = pytest.importorskip("soundfile")
@@ -149,3 +150,11 @@ def test_too_long(tmp_path, monkeypatch):
         taken(stored(tmp_path / "a.wav"))
     with pytest.raises(DataError, match="longer than"):
         taken((X, RATE))
+
+
+def test_without_the_package(tmp_path, monkeypatch):
+    path = stored(tmp_path / "a.wav")
+    monkeypatch.setitem(sys.modules, "soundfile", None)
+    with pytest.raises(OptionalDependencyError, match=r"pip install 'bagwise\[audio\]'"):
+        taken(path)
+    assert np.array_equal(taken((X, RATE))[1], X)  # samples in memory need none
