@@ -19,7 +19,7 @@ from bagwise.errors import BagwiseError, DataError, OptionalDependencyError
 
 SUFFIXES = (
     *(".wav", ".wave", ".flac", ".ogg", ".oga", ".opus", ".mp3"),
-    *(".aif", ".aiff", ".au", ".caf", ".rf64", ".w64"),
+    *(".aif", ".aiff", ".au", ".rf64", ".w64"),
 )
 RATES = (1_000, 1_000_000)  # Hz
 MAX_HOURS = 48.0
@@ -28,7 +28,7 @@ BLOCK = 1 << 18  # values (samples times channels) that are decoded at once
 
 _UNKNOWN = 2**31 - 2**16  # from here on a count says "not known when the header was written"
 _EARLY = "ends before its header says it does; what is there was taken"
-_MAGIC = (b"RIFF", b"RIFX", b"RF64", b"fLaC", b"OggS", b"FORM", b".snd", b"caff", b"riff", b"ID3")
+_MAGIC = (b"RIFF", b"RIFX", b"RF64", b"fLaC", b"OggS", b"FORM", b".snd", b"riff", b"ID3")
 
 
 class Recording(NamedTuple):
@@ -166,7 +166,7 @@ def _check_kind(path: Path) -> None:
     mpeg = len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0
     if not mpeg and not head.startswith(_MAGIC):
         raise DataError(
-            "is not a sound file of a known kind (WAV, FLAC, OGG, MP3, AIFF, AU, CAF, W64, RF64)", path=path
+            "is not a sound file of a known kind (WAV, FLAC, OGG, MP3, AIFF, AU, W64, RF64)", path=path
         )
 
 
