@@ -15,7 +15,7 @@ import bagwise
 from bagwise.cli import app
 
 DOCS = Path(bagwise.__file__).parent.parent / "docs"
-PAGES = ["media.md", "audio.md", "pictures.md", "text.md", "slides.md"]
+PAGES = ["media.md", "audio.md", "pictures.md", "text.md", "slides.md", "labels_and_answers.md"]
 NEEDS = {"audio.md": ["soundfile"], "pictures.md": ["PIL", "skimage"], "slides.md": ["h5py"]}
 LATER = 1  # exit code of a command that could not read all files, which pages may show
 

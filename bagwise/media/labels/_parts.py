@@ -128,17 +128,22 @@ class Node:
         """A finite number."""
         return finite(self._expect((int, float), "a number"), self)
 
+    def numbers(self) -> list[float]:
+        """A list of finite numbers; each is looked at alone only if one of them is wrong."""
+        given = self._expect(list, "a list")
+        if all(type(v) in (int, float) and -_LARGEST <= v <= _LARGEST for v in given):
+            return [float(v) for v in given]
+        return [n.number() for n in self.items()]
+
     def points(self) -> np.ndarray:
-        """A list of pairs of numbers, as an array (n, 2)."""
-        array = np.array([[n.number() for n in _pair(point)] for point in self.items()], dtype=np.float64)
-        return array.reshape(-1, 2)
-
-
-def _pair(point: Node) -> list[Node]:
-    values = list(point.items())[:2]  # QuPath may add a third coordinate
-    if len(values) < 2:
-        raise point.wrong("expected a point [x, y]")
-    return values
+        """A list of pairs of numbers, as an array (n, 2); QuPath may add a third."""
+        pairs = []
+        for point in self.items():
+            values = point.numbers()
+            if len(values) < 2:
+                raise point.wrong("expected a point [x, y]")
+            pairs.append(values[:2])
+        return np.array(pairs, dtype=np.float64).reshape(-1, 2)
 
 
 def finite(value: Any, node: Node) -> float:

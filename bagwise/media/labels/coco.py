@@ -75,7 +75,7 @@ def _place(note: Node) -> dict[str, Any]:
     outline = _outline(note)
     box = note.get("bbox")
     if box is not None and box.value:
-        numbers = [n.number() for n in box.items()]
+        numbers = box.numbers()
         if len(numbers) != 4 or min(numbers[2:]) < 0:
             raise box.wrong("expected x, y, width and height, the last two not negative")
         x, y, width, height = numbers
@@ -92,12 +92,12 @@ def _outline(note: Node) -> Any:
         return None
     if isinstance(node.value, list):
         return [polygon(_points(part), part) for part in node.items()]
-    sizes = [int(n.number()) for n in node["size"].items()]
+    sizes = [int(n) for n in node["size"].numbers()]
     if len(sizes) != 2:
         raise node.wrong("expected size [height, width]")
     counts = node["counts"].value
     if isinstance(counts, list):
-        counts = [int(n.number()) for n in node["counts"].items()]
+        counts = [int(n) for n in node["counts"].numbers()]
     elif not isinstance(counts, str):
         raise node.wrong("counts must be a list of numbers or a text")
     try:
@@ -107,7 +107,7 @@ def _outline(note: Node) -> Any:
 
 
 def _points(part: Node) -> np.ndarray:
-    numbers = [n.number() for n in part.items()]
+    numbers = part.numbers()
     if len(numbers) % 2:
         raise part.wrong(f"a polygon of {len(numbers)} numbers; expected x, y, x, y, ...")
     return np.array(numbers).reshape(-1, 2)

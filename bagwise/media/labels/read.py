@@ -22,7 +22,7 @@ from bagwise.media.labels.matching import match_files
 from bagwise.media.labels.plain_table import plain_table
 from bagwise.media.labels.raven import is_raven, read_selections
 from bagwise.media.labels.sound_tables import sound_table
-from bagwise.media.labels.span import Labels, Notes
+from bagwise.media.labels.span import Labels, Notes, Span
 from bagwise.media.labels.table import Row, Table, read_table
 from bagwise.media.labels.via import is_via, is_via_table, read_via, read_via_table
 from bagwise.media.labels.xml_tools import read_xml
@@ -43,6 +43,7 @@ def read_labels(
     file_column: str | None = None,
     label_columns: Sequence[str] | None = None,
     separator: str | None = None,
+    min_score: float | None = None,
 ) -> Labels:
     r"""Read labels and match them to files.
 
@@ -64,6 +65,9 @@ def read_labels(
         Columns of a plain table (or the column of a selection table) that hold labels; found by default.
     separator : str, optional
         What stands between labels in one cell; by default ``;``, else ``|``, else a comma.
+    min_score : float, optional
+        Labels that come with a lower score or confidence (BirdNET, predictions) are left out; their files
+        count as looked at.
 
     Returns
     -------
@@ -95,11 +99,21 @@ def read_labels(
             notes = _one(path, None, files, medium, options)
         else:
             raise DataError("no such file or folder of labels", path=path)
-        return _matched(notes, files, path.name, None if root is None else Path(root).resolve().name)
+        place = None if root is None else Path(root).resolve().name
+        return _matched(_surer(notes, min_score), files, path.name, place)
     except DataError as error:  # one line, also if a spoiled file makes it quote half of itself
         words = " ".join(error.message.split())
         words = words if len(words) <= _LONGEST else f"{words[:_LONGEST]}..."
         raise DataError(words, path=error.path or path, line=error.line) from None
+
+
+def _surer(notes: Notes, least: float | None) -> Notes:
+    """Without labels of a lower score; they still say that somebody looked."""
+    if least is None:
+        return notes
+    kept = [s if s.score is None or s.score >= least else Span(s.file, None) for s in notes.spans]
+    gone = sum(a is not b for a, b in zip(kept, notes.spans))
+    return Notes(f"{notes.kind}; {gone} labels with a score below {least:g} left out", kept)
 
 
 def _matched(notes: Notes, files: list[str], name: str, root: str | None) -> Labels:

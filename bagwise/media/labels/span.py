@@ -52,7 +52,7 @@ class Mask(NamedTuple):
         return float(x0), float(y0), float(x1 - x0 + 1), float(y1 - y0 + 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Span:
     """One label of a file or of a place in it; see the head of this module for the fields.
 
@@ -116,10 +116,13 @@ class Notes:
 
     kind: str
     spans: list[Span] = field(default_factory=list)
+    looked: set[str] = field(default_factory=set)
 
     def look(self, file: str) -> None:
         """Remember that somebody looked at a file, whether or not something was found."""
-        self.spans.append(Span(file, None))
+        if file not in self.looked:
+            self.looked.add(file)
+            self.spans.append(Span(file, None))
 
 
 @dataclass(frozen=True)

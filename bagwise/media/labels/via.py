@@ -136,7 +136,7 @@ def _place(shape: Node) -> dict[str, Any]:
         degrees = 0.0 if turn is None else float(np.rad2deg(turn.number()))
         outline = ellipse(number("cx"), number("cy"), number("rx"), number("ry"), degrees)
     elif kind in ("polygon", "polyline"):
-        x, y = ([n.number() for n in shape[name].items()] for name in ("all_points_x", "all_points_y"))
+        x, y = (shape[name].numbers() for name in ("all_points_x", "all_points_y"))
         if len(x) != len(y):
             raise shape.wrong(f"{len(x)} x and {len(y)} y")
         outline = [polygon(np.array([x, y]).T.reshape(-1, 2), shape)]

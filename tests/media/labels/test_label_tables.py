@@ -217,6 +217,13 @@ def test_detections_of_programs_are_weak_labels(read, text):
     assert not found.spans and "as labels of whole files" in found.said
 
 
+def test_detections_below_a_score_are_left_out(read):
+    text = "Start (s),End (s),Scientific name,Common name,Confidence,File\n0,3,T t,Wren,0.9,a.wav\n"
+    text += "3.0,6.0,E r,Robin,0.5,a.wav\n0,3,E r,Robin,0.2,b.wav\n"
+    found = read(text, min_score=0.6)
+    assert found.bag_labels == {"a.wav": ["Wren"], "b.wav": []} and "2 labels" in found.said
+
+
 def test_annotations_around_perch(read):
     found = read("filename,start_time_s,end_time_s,label\na.wav,0,5,wren gull\nb.wav,0,5,unknown\n")
     assert spans(found) == [("a.wav", "gull", 0, 5), ("a.wav", "wren", 0, 5)]
