@@ -92,6 +92,7 @@ def join(pieces: Sequence[Dataset]) -> Dataset:
         licence=first.licence,
         groups=None if groups[0] is None else np.concatenate(groups),  # type: ignore[arg-type]
         splits={name: np.concatenate(which) for name, which in splits.items()},
+        recipe=first.recipe if all(piece.recipe == first.recipe for piece in pieces) else None,
     )
 
 

@@ -212,7 +212,8 @@ def test_the_recipe_travels_and_survives_cutting(place, suffix):
     data = bagwise.read(f"data{suffix}")
     assert data.recipe["medium"] == "text" and data.recipe["params"]["cut"] == "paragraphs"
     assert data[2:5].recipe == data.recipe and data[[0]].recipe == data.recipe
-    actions.convert(f"data{suffix}", "other.parquet")
+    actions.convert(f"data{suffix}", "parts/")  # shards
+    actions.convert("parts/", "other.parquet")
     assert bagwise.read("other.parquet").recipe == data.recipe
     with pytest.warns(DataWarning, match="the recipe, by which models take raw files"):
         actions.convert(f"data{suffix}", "other.csv")
@@ -320,3 +321,18 @@ def test_what_is_learned_from_all_files_is_said(place):
     model = bagwise.load("model.skops")
     again = model[0].transform([bagwise.media.Source("articles/document_003.txt", "document_003.txt")])
     assert again.equals(data.bags[3:4])
+
+
+@pytest.mark.parametrize(
+    ("library", "suffix", "extra"),
+    [("soundfile", ".wav", "audio"), ("PIL", ".png", "image"), ("h5py", ".h5", "slides")],
+)
+def test_a_missing_library_is_one_line_that_names_the_extra(
+    place, monkeypatch, capsys, library, suffix, extra
+):
+    (place / "files").mkdir()
+    (place / "files" / f"a{suffix}").write_bytes(b"RIFF")
+    for name in [name for name in sys.modules if name.split(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    assert f"pip install 'bagwise[{extra}]'" in message(capsys, "gather", "files", "-o", "x.parquet")
