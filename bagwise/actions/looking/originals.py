@@ -18,6 +18,7 @@ import numpy as np
 
 from bagwise.errors import BagwiseError, DataError
 from bagwise.media.places import medium_of
+from bagwise.media.recipe import transformer_class
 
 if TYPE_CHECKING:
     from bagwise.actions.looking.session import Session
@@ -39,8 +40,6 @@ PICTURES = {
     ".webp": "image/webp",
     ".bmp": "image/bmp",
 }
-_OTHER_SOUNDS = (".aif", ".aiff", ".au", ".caf", ".rf64", ".w64")
-_OTHER_PICTURES = (".tif", ".tiff", ".ppm", ".pgm", ".pnm", ".jp2", ".jfif")
 _WIDEST = 4_000  # columns of a spectrogram
 _TALLEST = 256  # rows of it
 _LONGEST = 30 * 60.0  # seconds of a recording that is written anew for browsers
@@ -63,10 +62,7 @@ class Originals:
         if self.medium not in ("audio", "image") or not bags.sizes[number]:
             return None
         name = str(bags.instance_info["file"][bags.offsets[number]])
-        known = {**SOUNDS, **dict.fromkeys(_OTHER_SOUNDS)}
-        if self.medium == "image":
-            known = {**PICTURES, **dict.fromkeys(_OTHER_PICTURES)}
-        if Path(name).suffix.lower() not in known:
+        if Path(name).suffix.lower() not in transformer_class(self.medium).suffixes:
             return None
         if name in self.paths:
             found = Path(self.paths[name])
@@ -218,7 +214,7 @@ def shaded(P: np.ndarray) -> np.ndarray:
     """Loudness from 0 to 255, high frequencies on top; contrast between the noise floor and the loudest."""
     decibels = 10 * np.log10(np.maximum(P, 1e-20))
     loudest = float(np.percentile(decibels, 99.8))
-    floor = max(float(np.median(decibels)), loudest - _QUIETEST)
+    floor = max(float(np.percentile(decibels, 80)), loudest - _QUIETEST)
     grey = np.clip((decibels - floor) / max(loudest - floor, 1.0), 0, 1)
     return (grey[::-1] * 255).astype(np.uint8)
 

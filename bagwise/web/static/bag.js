@@ -258,7 +258,12 @@ class BagPage {
       p: () => this.view.play && this.view.play(this.part),
       Escape: () => { this.part = null; this.row = null; this.update(); },
     }[event.key];
-    if (event.key === "Enter" && !event.target.closest("a, button, summary")) { this.accept(); return true; }
+    const button = event.target.closest("a, button, summary, [role=button]");
+    if (event.key === "Enter" && !button) { this.accept(); return true; }
+    if ((event.key === "Enter" || event.key === " ") && button && button.getAttribute("role") === "button") {
+      button.dispatchEvent(new MouseEvent("click", { bubbles: true })); // shapes are no real buttons
+      return true;
+    }
     if (act === undefined) return false;
     act();
     return true;

@@ -8,7 +8,7 @@ import { state } from "./state.js";
 const MOST = 14;
 
 export function labelBars(page) {
-  const list = h("ul", { class: "bars", role: "list" });
+  const list = h("ul", { class: state.overview.model ? "bars" : "bars alone", role: "list" });
   const effect = h("p", { class: "effect quiet", role: "status" });
   const more = h("button", { class: "plain", onclick: () => { all = !all; update(); } });
   const element = h("section", { class: "card", "aria-label": "Labels of the bag" }, h("h2", null, "Labels of the bag"), list, more, effect);
@@ -50,7 +50,7 @@ export function labelBars(page) {
   function restyle(element, one) {
     const focus = page.row === one.label;
     const held = one.known === 1;
-    element.className = [focus ? "focus" : "", decided(one) ? "chosen" : "", one.known === -1 ? "" : held === Boolean(decided(one)) ? "right" : "wrong"].join(" ");
+    element.className = [focus ? "focus" : "", (one.value === undefined ? held : decided(one)) ? "chosen" : "", one.known === -1 || one.value === undefined ? "" : held === Boolean(decided(one)) ? "right" : "wrong"].join(" ");
     element.setAttribute("aria-current", focus ? "true" : "false");
     element.querySelector(".bar").style.setProperty("width", one.value === undefined || one.value === null ? "0" : `${100 * one.value}%`);
     element.querySelector(".value").textContent = one.value === undefined ? "" : percent(one.value);

@@ -48,9 +48,9 @@ export function partPanel(page) {
     const shown = shownLabel(part);
     const bits = [];
     if (part.answer) bits.push(h("span", { class: `badge ${shown.kind}` }, shown.kind === "yes" ? `yes: ${part.answer.label}` : shown.kind === "none" ? "none of the labels" : shown.kind === "unsure" ? "unsure" : `not ${part.answer.not.join(", ")}`), " ");
-    if (part.label !== null) bits.push("model: ", h("strong", null, names[part.label]));
-    else if (part.values.length) bits.push("model: no label");
-    if (part.known !== undefined) bits.push(" · known: ", h("strong", { class: part.label === null || part.known === part.label ? null : "bad" }, names[part.known]));
+    if (part.label !== null) bits.push("model: ", h("strong", null, names[part.label]), " ");
+    else if (part.values.length) bits.push("model: no label ");
+    if (part.known !== undefined) bits.push(part.values.length ? "· known: " : "known: ", h("strong", { class: part.label === null || part.known === part.label ? null : "bad" }, names[part.known]));
     return bits;
   }
 

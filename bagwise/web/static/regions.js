@@ -20,7 +20,7 @@ export function paint(regions, bag, { part, hovered, heat }, filled) {
     const hue = heat === null ? colour(shown.label) : "var(--heat)";
     shape.style.setProperty("--hue", hue);
     shape.style.setProperty("fill", hue);
-    shape.style.setProperty("fill-opacity", heat !== null ? 0.6 * value : p === part || p === hovered ? 0.4 : shown.label === null ? 0 : filled);
+    shape.style.setProperty("fill-opacity", heat !== null ? 0.6 * value : p === hovered ? Math.max(filled, 0.35) : shown.label === null ? 0 : filled);
     shape.style.setProperty("stroke-dasharray", dashes(heat === null ? shown.label : 0));
   });
 }

@@ -18,7 +18,9 @@ export function audioView(bag, tools) {
   const { places, files, seconds, top } = bag.view;
   const long = Math.max(seconds ?? 0, ...places.end);
   const high = Math.max(top ?? 0, ...places.high);
-  const width = Math.max(760, Math.min(24000, long * 40));
+  // as wide as the window leaves room for; long recordings scroll
+  const side = window.innerWidth > 992 ? Math.max(window.innerWidth * 0.68 - 40, window.innerWidth - 480) : window.innerWidth - 60;
+  const width = Math.max(360, Math.round(side), Math.min(24000, long * 40));
   const x = (time) => LEFT + (time / long) * (width - LEFT);
   const y = (frequency) => HEIGHT - (frequency / high) * HEIGHT;
   const spans = bag.parts.map((_, p) => region("rect", { x: x(places.start[p]), y: y(places.high[p]), width: Math.max(2, x(places.end[p]) - x(places.start[p])), height: Math.max(2, y(places.low[p]) - y(places.high[p])) }, p, tools));

@@ -11,7 +11,7 @@ export function imageView(bag, tools) {
     : region("rect", { x: places.x[p], y: places.y[p], width: places.width[p], height: places.height[p] }, p, tools));
   const right = bag.view.width || Math.max(...places.x.map((x, p) => x + places.width[p]));
   const bottom = bag.view.height || Math.max(...places.y.map((y, p) => y + places.height[p]));
-  const over = s("svg", { class: "over", viewBox: `0 0 ${right} ${bottom}`, role: "group", "aria-label": "Parts of the picture", preserveAspectRatio: "none" }, shapes);
+  const over = s("svg", { class: shapes.length > 40 ? "over many" : "over", viewBox: `0 0 ${right} ${bottom}`, role: "group", "aria-label": "Parts of the picture", preserveAspectRatio: "none" }, shapes);
   const frame = h("div", { class: "frame" });
   const source = bag.view.at_hand ? media(bag.number, "picture") : null;
   const missing = h("p", { class: "quiet" }, "The picture itself is not at hand; where its parts lie is drawn.");
