@@ -74,6 +74,16 @@ def test_joining_and_threshold(texts, tmp_path):
     assert len(scores) == few["rows"] and min(scores, default=1) >= 0.9
 
 
+def test_gathered_data_know_their_originals_by_folder(texts, tmp_path):
+    common = (texts / "model.skops", texts / "old.parquet", tmp_path / "a.json")
+    done = actions.annotate(*common, kind="label-studio")
+    assert "taken from their parts" in done["notes"][0]
+    done = actions.annotate(*common, kind="label-studio", originals=texts / "old")
+    assert not done["notes"]
+    (task, *_) = json.loads((tmp_path / "a.json").read_text())
+    assert task["data"]["text"] == (texts / "old/document_000.txt").read_text()
+
+
 def test_tables_as_before(texts, tmp_path):
     model, new = texts / "model.skops", texts / "new"
     code, said = run("annotate", model, new, "--out", tmp_path / "t.csv", "--no-cache")
@@ -112,6 +122,12 @@ def test_predict_json(texts, tmp_path):
         (("predict", "--out", "x.csv", "--as", "json"), "the suffix does not fit --as json"),
         (("predict", "--out", "x.json", "--as", "csv"), "the suffix does not fit --as csv"),
         (("predict", "--out", "x.csv", "--as", "raven"), "written as csv or json"),
+        (("annotate", "--out", "x.csv", "--threshold", "0.5"), "threshold is for pictures and tools"),
+        (("annotate", "--out", "x", "--as", "label-studio", "--threshold", "7"), "between 0 and 1, got 7"),
+        (
+            ("annotate", "--out", "x", "--as", "label-studio", "--originals", "nowhere"),
+            "no such folder of originals",
+        ),
     ],
 )
 def test_refused_before_any_work(texts, tmp_path, arguments, message, monkeypatch):

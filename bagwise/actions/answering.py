@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -57,7 +59,8 @@ def check_answers(kind: str, source: Any, out: File) -> None:
     """
     if kind not in KINDS:
         raise BagwiseError(f"answers are written as {TABLE}, {', '.join(KINDS)}; got {kind!r}")
-    check_target(Path(out) / "x")
+    one_file = kind in ("label-studio", "coco") and Path(out).suffix.lower() == ".json"
+    check_target(out if one_file else Path(out) / "x")
     if source is None:
         return
     if isinstance(source, Bags):
@@ -66,6 +69,29 @@ def check_answers(kind: str, source: Any, out: File) -> None:
         raise DataError(f"{kind} is for one view; pick one with view=...")
     elif places_of(source.medium) != "slide":  # bags of tiles may come without coordinates
         check_kind(kind, places_of(source.medium), out)
+
+
+def check_marks(is_plain_table: bool, threshold: float | None, originals: File | None) -> None:
+    """Refuse what a table alone has no use for, and a probability that is none."""
+    if is_plain_table and threshold is not None:
+        raise BagwiseError("threshold is for pictures and tools; a table holds every part with its score")
+    if is_plain_table and originals is not None:
+        raise BagwiseError("originals are for pictures and tools; a table needs none")
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise BagwiseError(f"threshold is a probability between 0 and 1, got {threshold:g}")
+
+
+def with_originals(opened: Opened, folder: File | None) -> Opened:
+    """The same data with the places of their files, where a folder holds them."""
+    if folder is None:
+        return opened
+    if not Path(folder).is_dir():
+        raise DataError("no such folder of originals", path=folder)
+    bags = opened.dataset.bags
+    info = bags.instance_info if isinstance(bags, Bags) else {}
+    names = dict.fromkeys([*map(str, info.get("file", ())), *opened.empty])
+    here = {name: str(Path(folder) / name) for name in names if (Path(folder) / name).is_file()}
+    return replace(opened, paths={**opened.paths, **here})
 
 
 def json_wanted(kind: str | None, out: File) -> bool:
@@ -107,7 +133,8 @@ def found_in(
         Whether to draw a progress bar on a terminal.
     """
     bags = opened.dataset.bags
-    assert isinstance(bags, Bags)
+    if not isinstance(bags, Bags):
+        raise DataError("answers for tools and pictures are of one view; pick one with view=...")
     proba = knows_probabilities(last_estimator(model))
     for a, b in track(blocks(bags), "annotating", enabled=progress):
         block = bags[a:b]
@@ -148,15 +175,33 @@ def _path(opened: Opened, places: Any, file: str) -> str | None:
     return opened.paths.get(own)
 
 
-def write_found(
-    kind: str, out: File, found: Iterable[Found], opened: Opened, names: Sequence[str], options: Options
+def answer(
+    kind: str | None,
+    out: File,
+    pictures: File | None,
+    found: Iterator[Found],
+    opened: Opened,
+    names: Sequence[str],
+    style: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """Write answers for a tool."""
+    """Write answers for a tool (if ``kind`` is one) and draw them (if there is a folder for that)."""
     bags = opened.dataset.bags
-    medium = str(medium_of(bags.instance_info))  # type: ignore[union-attr]
-    files = [*map(str, bags.bag_ids), *opened.empty]
-    done = write_answers(kind, out, found, files, names, medium, options)
-    return {"out": str(out), "rows": done["places"], **done}
+    if not isinstance(bags, Bags):
+        raise DataError("answers for tools and pictures are of one view; pick one with view=...")
+    if kind is not None:
+        check_answers(kind, bags, out)
+    drawn = None if pictures is None else Pictures(pictures, opened, names)
+    found = found if drawn is None else drawn.through(found)
+    done: dict[str, Any] = {}
+    if kind is None:
+        deque(found, maxlen=0)
+    else:
+        files = [*map(str, bags.bag_ids), *opened.empty]
+        medium = str(medium_of(bags.instance_info))
+        written = write_answers(kind, out, found, files, names, medium, Options(**(style or {})))
+        done = {"out": str(out), "rows": written["places"], **written}
+    shown = {} if drawn is None else {"pictures": drawn.written, "not_drawn": drawn.notes}
+    return {**done, **shown}
 
 
 class Pictures:

@@ -7,7 +7,6 @@ file, or the name of a registered data set; labels go by name, so data and model
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
@@ -17,13 +16,14 @@ import numpy as np
 
 from bagwise.actions.answering import (
     TABLE,
-    Pictures,
+    answer,
     check_answers,
+    check_marks,
     found_in,
     json_wanted,
     knows_probabilities,
     table_target,
-    write_found,
+    with_originals,
     write_predictions,
 )
 from bagwise.actions.gathering import Data, Opened, filled_bags, media_step, open_for, with_recipe
@@ -44,7 +44,6 @@ from bagwise.inspection import annotate as annotate_instances
 from bagwise.inspection import instance_scores, label_names, last_estimator, scores_and_labels
 from bagwise.io import write
 from bagwise.labels import unknown_label
-from bagwise.media.labels import Options
 from bagwise.media.recipe import describe
 from bagwise.persistence import load, model_facts, save
 from bagwise.report.results import annotation_table, check_suffix, prediction_table, write_tables
@@ -215,6 +214,7 @@ def annotate(
     kind: str | None = None,
     pictures: File | None = None,
     threshold: float | None = None,
+    originals: File | None = None,
     style: Mapping[str, Any] | None = None,
     use_labels: bool = False,
     proba: bool = False,
@@ -235,6 +235,8 @@ def annotate(
         Folder for a picture of every file with what was found in it.
     threshold : float, optional
         Probability below which a part is not marked, in pictures and for tools.
+    originals : path, optional
+        Folder of the files that data were gathered from, for pictures and sizes; raw files need none.
     style : mapping, optional
         How a tool's files are written: ``merge``, ``scores``, ``address``; see
         `bagwise.media.labels.Options`.
@@ -249,6 +251,7 @@ def annotate(
         for raw files; see `open_for`.
     """
     as_table = kind in (None, TABLE)
+    check_marks(as_table and pictures is None, threshold, originals)
     if as_table:
         out = table_target(kind, out)
         check_target(out)
@@ -269,18 +272,14 @@ def annotate(
         Y, unknown, _ = align_labels(dataset, names)
         if unknown:
             raise unknown_label(unknown[0], names)
+    shown: dict[str, Any] = {}
     if not as_table or pictures is not None:
+        opened = with_originals(opened, originals)
         found = found_in(fitted, opened, names, known=Y, threshold=threshold, progress=progress)
-        drawn = None if pictures is None else Pictures(pictures, opened, names)
-        found = found if drawn is None else drawn.through(found)
-        shown = {} if drawn is None else {"pictures": drawn.written, "not_drawn": drawn.notes}
+        tool = None if as_table else str(kind)
+        shown = answer(tool, out, pictures, found, opened, names, style)
         if not as_table:
-            check_answers(str(kind), bags, out)
-            done = write_found(str(kind), out, found, opened, names, Options(**(style or {})))
-            return {**done, "labels": list(names), **shown, **_not_read(opened)}
-        deque(found, maxlen=0)
-    else:
-        shown = {}
+            return {**shown, "labels": list(names), **_not_read(opened)}
 
     def tables() -> Iterator[Any]:
         for a, b in track(blocks(bags), "annotating", enabled=progress):

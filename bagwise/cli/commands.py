@@ -420,6 +420,9 @@ def annotate(
     threshold: Annotated[
         float | None, typer.Option(help="Mark only parts at least this probable (--as, --pictures).")
     ] = None,
+    originals: Annotated[
+        Path | None, typer.Option(help="Folder of the files that gathered data came from (--as, --pictures).")
+    ] = None,
     no_merge: Annotated[
         bool, typer.Option("--no-merge", help="Keep neighbouring parts with one label apart (--as).")
     ] = False,
@@ -449,7 +452,13 @@ def annotate(
 
     where = _where(part, view, format, option)
     style = {"merge": not no_merge, "scores": scores, **({} if address is None else {"address": address})}
-    shape: dict[str, Any] = {"kind": kind, "pictures": pictures, "threshold": threshold, "style": style}
+    shape: dict[str, Any] = {
+        "kind": kind,
+        "pictures": pictures,
+        "threshold": threshold,
+        "originals": originals,
+        "style": style,
+    }
     with raw_files(n_jobs, cache, no_cache, labels, quiet=as_json) as raw:
         done = actions.annotate(model, data, out, use_labels=use_labels, proba=proba, **shape, **raw, **where)
     report(done, answer_words(done), as_json)
