@@ -108,6 +108,11 @@ def digits():
     return data["test"], model
 
 
+NAMELESS = """() => [...document.querySelectorAll('button, a, input, select, [role=button], svg[role]')]
+  .filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || (e.labels && e.labels.length)))
+  .map(e => e.outerHTML.slice(0, 120))"""
+
+
 def test_digits_by_keyboard_alone(browser, digits, tmp_path):
     session = session_of(*digits, tmp_path)
     with Running(session) as running:
@@ -126,6 +131,7 @@ def test_digits_by_keyboard_alone(browser, digits, tmp_path):
         page.wait_for_function("() => document.querySelector('[aria-sort=descending]') !== null")
         order = session.table.rows(sort="uncertain", down=True)["rows"]
         assert page.locator(".rows tbody tr").first.get_attribute("data-number") == str(order[0]["number"])
+        assert page.evaluate(NAMELESS) == []  # screen readers have a name for everything
         page.locator("body").press("j")
         page.keyboard.press("Enter")  # the link in focus
         page.wait_for_selector(".bagpage .tile")
@@ -133,6 +139,7 @@ def test_digits_by_keyboard_alone(browser, digits, tmp_path):
         assert f"#/bag/{number}" in page.url and page.locator("h1").inner_text() == session.ids[number]
         page.locator("body").press("ArrowRight")
         page.wait_for_selector(".tile.focus")
+        assert page.evaluate(NAMELESS) == []
         shown = page.locator(".tile.focus .caption").inner_text()
         page.keyboard.press("y")
         said(page, f"part 1: yes – {shown}")
@@ -165,6 +172,7 @@ def test_digits_by_keyboard_alone(browser, digits, tmp_path):
         page.keyboard.press("?")
         page.wait_for_selector("dialog.help >> text=another label")
         page.keyboard.press("Escape")
+        page.wait_for_selector("dialog", state="detached")
         page.keyboard.press("o")
         page.wait_for_selector(".overview")
         assert page.problems == []

@@ -178,6 +178,17 @@ def test_without_model_features_and_empty_bags(tmp_path):
     assert session.table.next("rarity") == 0
 
 
+def test_missing_values_and_models_of_other_data(data, model, tmp_path):
+    X = np.random.default_rng(0).normal(size=(6, 20))
+    X[0, 0], X[1, 1] = np.nan, np.inf
+    odd = Dataset(Bags(X, [0, 3, 6]), [["a"], ["b"]])
+    session = Session(odd, None, Corrections(tmp_path / "c.jsonl", "x"))
+    view = json.loads(json.dumps(session.explain(0)["view"], allow_nan=False))
+    assert any(value is None for row in view["table"] for value in row)
+    with pytest.raises(DataError, match="takes 64 features, the data have 20"):
+        Session(odd, model, Corrections(tmp_path / "c.jsonl", "x"))
+
+
 def test_projection_is_pca(tmp_path):
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 5)) @ rng.normal(size=(5, 5))

@@ -166,7 +166,7 @@ class Explainer:
         centre, spread = self.projection.centre, self.projection.spread
         which = np.arange(rows.shape[1])
         if len(which) > _MOST_FEATURES and len(rows):
-            distance = np.abs((rows - centre) / spread).mean(axis=0)
+            distance = np.nan_to_num(np.abs((rows - centre) / spread)).mean(axis=0)
             which = np.sort(np.argsort(-distance, kind="stable")[:_MOST_FEATURES])
         with np.errstate(over="ignore"):
             table = rows[:, which].astype(np.float64)
@@ -174,8 +174,8 @@ class Explainer:
         return {
             "features": [names[k] for k in which],
             "n_features": int(rows.shape[1]),
-            "table": [[float(f"{v:.4g}") for v in row] for row in table],
-            "shade": np.round(shade, 2).tolist(),
+            "table": [[float(f"{v:.4g}") if np.isfinite(v) else None for v in row] for row in table],
+            "shade": np.round(np.nan_to_num(shade), 2).tolist(),
         }
 
 

@@ -33,7 +33,9 @@ class Projection:
     def sample(self) -> Any:
         """Rows drawn evenly over the whole set."""
         n = self.bags.n_instances
-        return self.bags.X[np.unique(np.linspace(0, max(n - 1, 0), min(n, _SAMPLE)).astype(np.int64))]
+        return _finite(
+            self.bags.X[np.unique(np.linspace(0, max(n - 1, 0), min(n, _SAMPLE)).astype(np.int64))]
+        )
 
     @cached_property
     def centre(self) -> np.ndarray:
@@ -90,8 +92,20 @@ class Projection:
 
     def place(self, a: int, b: int) -> dict[str, Any]:
         """Points of the rows from ``a`` to ``b``, with the cloud of all and the variance explained."""
-        points = np.round(self._project(self.bags.X[a:b]), 3).tolist() if b > a else []
+        points = np.round(self._project(_finite(self.bags.X[a:b])), 3).tolist() if b > a else []
         return {"points": points, "cloud": self.cloud, "explained": np.round(self.axes[1], 3).tolist()}
+
+
+def _finite(X: Any) -> Any:
+    """Rows with 0 in place of what is missing or infinite: the plane shows what there is."""
+    values = X.data if sparse.issparse(X) else X
+    if np.isfinite(values).all():
+        return X
+    X = X.copy()
+    if sparse.issparse(X):
+        X.data = np.nan_to_num(X.data, posinf=0.0, neginf=0.0)
+        return X
+    return np.nan_to_num(X, posinf=0.0, neginf=0.0)
 
 
 def _signed(V: np.ndarray) -> np.ndarray:

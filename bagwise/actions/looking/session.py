@@ -131,6 +131,9 @@ class Session:
         bags = dataset.bags if model is None else bags_for(model, dataset)
         if isinstance(bags, MultiViewBags):
             raise DataError(f"has the views {', '.join(bags.view_names)}; look at one with view=...")
+        expected = getattr(model, "n_features_in_", bags.n_features)
+        if expected != bags.n_features:
+            raise DataError(f"the model takes {expected} features, the data have {bags.n_features}")
         self.bags: Bags = bags
         self.sizes = bags.sizes
         self.mutex = threading.RLock()

@@ -60,7 +60,7 @@ async function show() {
 }
 
 function typing(target) {
-  return target.closest && target.closest("input:not([type=range]):not([type=checkbox]), textarea, select, dialog") !== null;
+  return target.closest && target.closest("input:not([type=range]):not([type=checkbox]), textarea, select, dialog[open]") !== null;
 }
 
 document.addEventListener("keydown", (event) => {

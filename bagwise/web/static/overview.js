@@ -51,6 +51,7 @@ function factCards(overview) {
     else if (model.scored < overview.n_bags) cards.push(h("div", { class: "fact" }, h("strong", null, percent(model.scored / overview.n_bags)), h("span", null, "scored so far"), h("progress", { value: model.scored, max: overview.n_bags, "aria-label": "Bags scored" })));
   }
   cards.push(fact(`${overview.n_corrected}`, overview.n_corrected === 1 ? "bag corrected" : "bags corrected"));
+  if (overview.n_left_out) cards.push(h("details", { class: "fact" }, h("summary", null, h("strong", null, overview.n_left_out), h("span", null, overview.n_left_out === 1 ? "file left out" : "files left out")), h("ul", null, overview.left_out.map(([file, why]) => h("li", null, `${file}: ${why}`)))));
   if (overview.damaged_lines) cards.push(h("div", { class: "fact bad" }, h("strong", null, overview.damaged_lines), h("span", null, `damaged lines in ${overview.corrections_file}, left alone`)));
   return cards;
 }

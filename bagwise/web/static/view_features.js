@@ -26,7 +26,7 @@ export function featuresView(bag, { select, hover }) {
     cloud.map((point) => s("circle", { cx: x(point), cy: y(point), r: 1.8, class: "cloud" })), dots);
   const rows = bag.parts.map((part, p) => h("tr", enter(p),
     h("th", { scope: "row" }, h("button", { class: "plain rowname", onfocus: (event) => { if (event.target.matches(":focus-visible")) select(p); } }, p + 1)),
-    h("td", { class: "label" }), table[p].map((value, k) => h("td", { class: "number shade", style: { "--z": shade[p][k], "--strength": Math.abs(shade[p][k]) / 3, "--side": shade[p][k] < 0 ? "var(--low)" : "var(--high)" } }, String(value)))));
+    h("td", { class: "label" }), table[p].map((value, k) => h("td", { class: "number shade", style: { "--z": shade[p][k], "--strength": Math.abs(shade[p][k]) / 3, "--side": shade[p][k] < 0 ? "var(--low)" : "var(--high)" } }, value === null ? "–" : String(value)))));
   const note = n_features > features.length ? `the ${features.length} of ${n_features} features that stand out most here` : "all features";
   return {
     element: h("div", { class: "bare" },
