@@ -16,6 +16,7 @@ _LAZY = {
     "checkpoint": "bagwise.parallel",
     "load": "bagwise.persistence",
     "load_dataset": "bagwise.datasets",
+    "on_cluster": "bagwise.parallel.cluster",
     "read": "bagwise.io",
     "save": "bagwise.persistence",
     "write": "bagwise.io",
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from bagwise.datasets import load_dataset
     from bagwise.io import read, write
     from bagwise.parallel import checkpoint
+    from bagwise.parallel.cluster import on_cluster
     from bagwise.persistence import load, save
     from bagwise.registry import all_estimators
     from bagwise.shards import ShardedBags
@@ -51,6 +53,7 @@ __all__ = [
     "checkpoint",
     "load",
     "load_dataset",
+    "on_cluster",
     "read",
     "save",
     "write",

@@ -37,6 +37,7 @@ from bagwise.actions.matching import (
     open_data,
 )
 from bagwise.actions.sharding import convert_to_shards, open_shards, shards_info, wants_shards
+from bagwise.actions.streaming import annotate_shards, fit_shards, predict_shards, score_shards, shards_of
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.dataset import UNKNOWN, Dataset
 from bagwise.errors import BagwiseError, DataError
@@ -123,9 +124,13 @@ def fit(
     model: str = "BagClassifier",
     params: Mapping[str, Any] | None = None,
     out: File | None = None,
+    *,
+    running: Mapping[str, Any] | None = None,
     **where: Any,
 ) -> dict[str, Any]:
     """Fit a model by name to a data set and, with ``out``, save it.
+
+    On shards, see `bagwise.ShardedBags`, ``running`` may hold a ``cluster`` and a folder ``checkpoint``.
 
     A model of data that `gather` made is saved behind the transformer that made them, so that it takes raw
     files. Bags without instances are left out where the model cannot take them, and named in the result.
@@ -144,7 +149,14 @@ def fit(
     """
     if out is not None:
         check_target(out)
+    running = dict(running or {})
     make_model(model, params)  # mistakes in the name or the parameters show before the data are read
+    if (shards := shards_of(data, where)) is not None:
+        return fit_shards(shards, model, params, out, **running)
+    if any(value is not None for name, value in running.items() if name in ("cluster", "checkpoint")):
+        raise BagwiseError(
+            "a cluster and a checkpoint are for shards: bagwise convert DATA shards/ makes them"
+        )
     dataset, empty = filled_bags(open_data(data, **where), make_model(model, params))
     start = time.perf_counter()
     fitted = train(dataset, model, params)
@@ -167,7 +179,14 @@ def fit(
 
 
 def predict(
-    model: File, data: Data, out: File, *, kind: str | None = None, progress: bool = False, **where: Any
+    model: File,
+    data: Data,
+    out: File,
+    *,
+    kind: str | None = None,
+    progress: bool = False,
+    running: Mapping[str, Any] | None = None,
+    **where: Any,
 ) -> dict[str, Any]:
     """Predict the labels of bags; write a table with the labels and all scores of every bag.
 
@@ -185,6 +204,8 @@ def predict(
         Part, view, format and options of a data set; ``n_jobs``, ``cache``, ``say`` and ``step`` for raw
         files; see `open_for`.
     """
+    if (shards := shards_of(data, where)) is not None:
+        return predict_shards(load(model), shards, out, **(running or {}))
     check_target(out)
     as_json = json_wanted(kind, out)
     fitted = load(model)
@@ -219,6 +240,7 @@ def annotate(
     use_labels: bool = False,
     proba: bool = False,
     progress: bool = False,
+    running: Mapping[str, Any] | None = None,
     **where: Any,
 ) -> dict[str, Any]:
     """Find the label of every instance; write a table with a row per instance, or what a tool expects.
@@ -252,6 +274,11 @@ def annotate(
     """
     as_table = kind in (None, TABLE)
     check_marks(as_table and pictures is None, threshold, originals)
+    if (shards := shards_of(data, where)) is not None:
+        if not as_table or pictures is not None:
+            raise BagwiseError("of shards a table is written; leave out the kind and pictures")
+        more = dict(running or {})
+        return annotate_shards(load(model), shards, out, use_labels=use_labels, proba=proba, **more)
     if as_table:
         out = table_target(kind, out)
         check_target(out)
@@ -301,7 +328,9 @@ def annotate(
     return {"out": str(out), "rows": rows, "labels": list(names), **shown, **_not_read(opened)}
 
 
-def score(model: File, data: Data, **where: Any) -> dict[str, Any]:
+def score(
+    model: File, data: Data, *, running: Mapping[str, Any] | None = None, **where: Any
+) -> dict[str, Any]:
     """Measure how well a model predicts bags and, where their labels are known, instances.
 
     Labels are matched by name. The result names the labels of the data that the model never learned
@@ -309,6 +338,8 @@ def score(model: File, data: Data, **where: Any) -> dict[str, Any]:
     ("not_in_data": no bag counts as carrying them).
     """
     fitted = load(model)
+    if (shards := shards_of(data, where)) is not None:
+        return score_shards(fitted, shards, **(running or {}))
     opened = open_for(fitted, data, **where)
     dataset = opened.dataset
     measures, unknown, missing = measure(fitted, dataset)

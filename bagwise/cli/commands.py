@@ -63,6 +63,10 @@ Options = Annotated[
     list[str] | None,
     typer.Option("--option", "-O", metavar="NAME=VALUE", help="Option of the reader or the set; repeatable."),
 ]
+OnCluster = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="ADDRESS|local:N", help="Shards: go over the parts on a Dask cluster."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Debug = Annotated[bool, typer.Option("--debug", "--verbose", help="Show the traceback of an error.")]
 
@@ -355,6 +359,11 @@ def fit(
         list[str] | None,
         typer.Option("--param", "-p", metavar="NAME=VALUE", help="Parameter of the estimator; repeatable."),
     ] = None,
+    cluster: OnCluster = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="Shards: where a killed fit goes on from; by default beside the model file."),
+    ] = None,
     part: Part = None,
     view: View = None,
     format: Format = None,
@@ -366,8 +375,9 @@ def fit(
     from bagwise import actions
 
     params = assignments(param, "--param")
-    with progress(f"fitting {model}"):
-        done = actions.fit(data, model, params, out, **_where(part, view, format, option))
+    with progress(f"fitting {model}") as advance:
+        running = _running(cluster, advance, as_json) | {"checkpoint": checkpoint}
+        done = actions.fit(data, model, params, out, running=running, **_where(part, view, format, option))
     if done["columns"] and not as_json:
         say(f"columns of {data}: {done['columns']}")
     if done["recipe"] and not as_json:
@@ -389,6 +399,7 @@ def predict(
     n_jobs: Jobs = 1,
     cache: CachePlace = None,
     no_cache: NoCache = False,
+    cluster: OnCluster = None,
     part: Part = None,
     view: View = None,
     format: Format = None,
@@ -401,7 +412,8 @@ def predict(
 
     where = _where(part, view, format, option)
     with raw_files(n_jobs, cache, no_cache, quiet=as_json) as raw:
-        done = actions.predict(model, data, out, kind=kind, **raw, **where)
+        running = _running(cluster, raw["step"].advance, as_json)
+        done = actions.predict(model, data, out, kind=kind, running=running, **raw, **where)
     report(done, f"wrote the labels of {done['rows']} bags to {out}", as_json)
     _end(done, as_json)
 
@@ -440,6 +452,7 @@ def annotate(
     n_jobs: Jobs = 1,
     cache: CachePlace = None,
     no_cache: NoCache = False,
+    cluster: OnCluster = None,
     part: Part = None,
     view: View = None,
     format: Format = None,
@@ -460,7 +473,9 @@ def annotate(
         "style": style,
     }
     with raw_files(n_jobs, cache, no_cache, labels, quiet=as_json) as raw:
-        done = actions.annotate(model, data, out, use_labels=use_labels, proba=proba, **shape, **raw, **where)
+        shape |= {"use_labels": use_labels, "proba": proba}
+        running = _running(cluster, raw["step"].advance, as_json)
+        done = actions.annotate(model, data, out, running=running, **shape, **raw, **where)
     report(done, answer_words(done), as_json)
     _end(done, as_json)
 
@@ -473,6 +488,7 @@ def score(
     n_jobs: Jobs = 1,
     cache: CachePlace = None,
     no_cache: NoCache = False,
+    cluster: OnCluster = None,
     part: Part = None,
     view: View = None,
     format: Format = None,
@@ -484,7 +500,8 @@ def score(
     from bagwise import actions
 
     with raw_files(n_jobs, cache, no_cache, labels, quiet=as_json) as raw:
-        found = actions.score(model, data, **raw, **_where(part, view, format, option))
+        running = _running(cluster, raw["step"].advance, as_json)
+        found = actions.score(model, data, running=running, **raw, **_where(part, view, format, option))
     if as_json:
         print_json(found)
         return leave(found)
@@ -509,6 +526,16 @@ def _end(done: dict[str, Any], as_json: bool) -> None:
 
 
 # ---------------------------------------------------------------------- what was typed
+
+
+def _running(cluster: str | None, advance: Any, quiet: bool) -> dict[str, Any]:
+    """How shards are gone over: where, and who is told of parts and of the cluster."""
+
+    def tell(line: str) -> None:
+        if not quiet:
+            typer.echo(line, err=True)
+
+    return {"cluster": cluster, "step": advance, "say": tell}
 
 
 def _where(part: Any, view: Any, format: Any, option: list[str] | None) -> dict[str, Any]:

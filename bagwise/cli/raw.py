@@ -38,6 +38,8 @@ def raw_files(
         def step(steps: int, name: str, total: int) -> None:
             advance(steps, name if len(name) <= 40 else f"...{name[-37:]}", total)
 
+        step.advance = advance  # type: ignore[attr-defined]  # the bar itself, for shards
+
         def tell(line: str) -> None:
             if not quiet:
                 typer.echo(line, err=True)

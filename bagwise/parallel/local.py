@@ -8,6 +8,7 @@ compiled loop is parallel by itself: its threads would not survive a fork, and i
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -54,7 +55,9 @@ def threads(n_jobs: int | None = None) -> int:
     >>> threads(None), threads(3), threads(-1) >= 1
     (1, 3, True)
     """
-    return effective_n_jobs(n_jobs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # joblib's advice to whoever starts Dask workers
+        return effective_n_jobs(n_jobs)
 
 
 @lru_cache(maxsize=1)
