@@ -7,6 +7,7 @@ from bagwise.models.auto.classifier import BagClassifier
 from bagwise.models.bounds.dummy import MIMLDummy
 from bagwise.models.bounds.single_instance import SingleInstanceLogisticRegression
 from bagwise.models.pooled.classifier import PooledClassifier
+from bagwise.models.pooled.logistic import PooledLogisticRegression
 
 # Which instance carries which label, exactly
 from bagwise.models.ored.classifier import ORedClassifier
@@ -64,6 +65,7 @@ __all__ = [
     "ORedLogisticRegression",
     "OneVsRestMIL",
     "PooledClassifier",
+    "PooledLogisticRegression",
     "RankLossSIM",
     "SetKernelSVM",
     "SingleInstanceLogisticRegression",

@@ -15,10 +15,11 @@ from bagwise.models._shared.margins import margins
 from bagwise.models._shared.offset import best_offset
 from bagwise.models._shared.pieces import check_piece
 from bagwise.models.mimlfast.forward import N_SLICES, make_forward
-from bagwise.models.mimlfast.plan import PARAMETERS, RULES, make_plan
+from bagwise.models.mimlfast.plan import PARAMETERS, RULES, SMALL, make_plan
 from bagwise.models.mimlfast.predict import bag_scores, instance_scores, sub_concepts
 from bagwise.models.mimlfast.scale import Scale, learn_scale
 from bagwise.models.mimlfast.sgd import answer
+from bagwise.models.mimlfast.shards import learn_from_parts, scale_of_parts
 from bagwise.models.mimlfast.stream import learn_piece, piece_plan
 from bagwise.models.mimlfast.train import initial_state, learn
 from bagwise.parallel import Workers
@@ -120,6 +121,10 @@ class MIMLFast(MIMLClassifier):
     Irrelevant labels are drawn with replacement, at most as often as there are any. Norms above the cap are
     scaled down, others left alone. The dummy has K sub-concepts, too.
 
+    On `bagwise.ShardedBags` of several parts, every round makes one pass of mini-batches over each part from
+    the same state and goes on from the average of where they came to; the result depends on the parts and the
+    seed, not on the workers. One part is learned as in memory.
+
     References
     ----------
     .. [1] S.-J. Huang, W. Gao, Z.-H. Zhou: Fast multi-instance multi-label learning. AAAI 2014.
@@ -137,7 +142,7 @@ class MIMLFast(MIMLClassifier):
     True
     """
 
-    traits = Traits(instances="model", label_equivariant=False)
+    traits = Traits(instances="model", label_equivariant=False, shards=True)
     _parameters = PARAMETERS
 
     def __init__(
@@ -192,6 +197,21 @@ class MIMLFast(MIMLClassifier):
         self.solver_ = plan.solver
         self._scale: list[Any] = list(scale)
         self._publish(learned)
+
+    def _fit_blocks(self, blocks):
+        """Learn from shards: rounds of local passes over the parts; one part is learned as in memory."""
+        if len(blocks) == 1:
+            block = blocks.load(0)
+            return self._fit(block.bags, block.Y)
+        plan = make_plan(self, max(blocks.n_bags, SMALL + 1))
+        if plan.solver != "minibatch":
+            raise ValueError(f"solver={self.solver!r} goes from bag to bag; on shards leave it at 'auto'")
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        dtype = blocks.shards.dtype
+        scale = scale_of_parts(blocks, self.scaling, plan.norm, self.n_features_in_, dtype)
+        self.solver_, self._scale = plan.solver, list(scale)
+        self._publish(learn_from_parts(blocks, plan, scale, rng))
+        return None
 
     def _publish(self, learned):
         """Parameters for features as given; the scaled instance is ((x - mean) * factor, constant)."""
