@@ -303,7 +303,10 @@ KINDS = {
 
 def quality(folder):
     """Share of the parts named right in new files by a model that was shown labels of files alone."""
-    print("parts named right in new files, learned from labels of files alone (given those of the new files)")
+    print(
+        "parts named right in new files, learned from labels of files alone (given those of the new files);"
+    )
+    print("told apart: area under the curve of the scores of parts; files: label sets that are exactly right")
     for name in KINDS:
         (folder / name).mkdir()
         done = subprocess.run(

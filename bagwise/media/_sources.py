@@ -23,6 +23,12 @@ class Source:
         Where the file lies.
     name : str
         With ``/`` between folders on every system.
+
+    Examples
+    --------
+    >>> source = Source("recordings/may/a.wav", "may/a.wav")
+    >>> str(source), os.fspath(source)
+    ('may/a.wav', 'recordings/may/a.wav')
     """
 
     path: str
@@ -59,6 +65,15 @@ def find_files(
     ------
     DataError
         If there is no such folder, or two files would have the same name.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("b.wav", "a.WAV", "notes.txt"):
+    ...     (folder / name).touch()
+    >>> [source.name for source in find_files(folder, [".wav"])]
+    ['a.WAV', 'b.wav']
     """
     given = [folders] if isinstance(folders, (str, PathLike)) else list(folders)
     unwanted = {os.path.realpath(path) for path in leave_out}

@@ -61,7 +61,16 @@ def settings_text(name: str, version: int, params: dict[str, Any]) -> str | None
 
 
 def content_hash(path: str | PathLike[str]) -> str:
-    """SHA-256 of a file's bytes; of a folder (zarr), of names and bytes of all files in it."""
+    """SHA-256 of a file's bytes; of a folder (zarr), of names and bytes of all files in it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "empty"
+    >>> path.touch()
+    >>> content_hash(path)[:8]
+    'e3b0c442'
+    """
     whole = hashlib.sha256()
     if not os.path.isdir(path):
         _add(whole, path)

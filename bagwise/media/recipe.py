@@ -77,6 +77,11 @@ def make_transformer(medium: str, params: Mapping[str, Any] | None = None, **mor
         Parameters of the transformer.
     **more
         ``n_jobs`` and ``cache``.
+
+    Examples
+    --------
+    >>> make_transformer("text", {"cut": "paragraphs"})
+    TextToBags(cut='paragraphs')
     """
     cls = transformer_class(medium)
     known = [name for name in cls._get_param_names() if name not in _ELSEWHERE]
@@ -100,6 +105,12 @@ def recipe_of(transformer: ToBags) -> dict[str, Any]:
     ------
     DataError
         If a parameter is a function or another thing that no file can keep.
+
+    Examples
+    --------
+    >>> recipe = recipe_of(make_transformer("text", {"cut": "paragraphs"}))
+    >>> recipe["medium"], recipe["params"]["cut"], transformer_of(recipe)
+    ('text', 'paragraphs', TextToBags(cut='paragraphs'))
     """
     params = {k: v for k, v in transformer.get_params(deep=False).items() if k not in _ELSEWHERE}
     try:

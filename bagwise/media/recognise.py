@@ -47,6 +47,15 @@ def recognise(
     ------
     DataError
         If there are no files of any medium (or of this one), or several media and no clear majority.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("a.wav", "b.flac", "c.wav", "cover.svg"):
+    ...     (folder / name).touch()
+    >>> recognise(folder).said
+    'found 3 audio files (2 .wav, 1 .flac); passed over 1 other file (1 .svg)'
     """
     all_files = find_files(folders, leave_out=leave_out)
     where = _names(folders)
