@@ -37,26 +37,28 @@ def _words(text: str) -> frozenset[str]:
 
 
 # A full stop after these ends no sentence.
-_NEVER = _words("""
-    mr mrs ms mx dr prof rev hon gen col capt lt sgt cmdr pres gov sen rep st mt ft messrs mme mlle
-    e.g i.e eg ie cf viz vs v al ca approx resp incl esp fig figs eq eqs sec ch vol no nos nr pp p ed eds
-    trans jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thur thurs fri sat
-    z.b d.h u.a s.o s.u o.ä bzw evtl ggf inkl zzgl abs art bd hrsg str tel hr fr dipl ing
-    p.ex c.-à-d av env sr sra srta ud uds dott sig
-""")
+_NEVER = _words(
+    "mr mrs ms mx dr prof rev hon gen col capt lt sgt cmdr pres gov sen rep st mt ft "  # codespell:ignore
+    "messrs mme mlle e.g i.e eg ie cf viz vs v al ca approx resp incl esp fig figs eq eqs sec ch vol no nos "
+    "nr pp p ed eds trans jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu "
+    "thur thurs fri sat "  # codespell:ignore
+    "z.b d.h u.a s.o s.u o.ä bzw evtl ggf inkl zzgl abs art bd hrsg str tel hr fr dipl ing "
+    "p.ex c.-à-d av env sr sra srta ud uds dott sig"
+)
 _OFTEN_LAST = _words("st sr jr dec jan v")  # of these: they end one before a word that often begins one
 _ALSO_WORDS = _words("no ed art sec mar sat mon fri fig trans sig abs v al")  # written small, words as others
 _BEFORE_NUMBER = _words("no nos nr p pp fig figs eq eqs sec ch vol art abs bd v")
-_STARTERS = _words("""
-    the a an this that these those it he she we they you i there here his her its our their my your in on at
-    for from with by as when while after before if but and so however then also what why how who where which
-    no not der die das ein eine es er sie wir ich am im und aber auch wenn als dann
-    le la les un une il elle nous vous ils elles ce cette et mais el los las y pero
-""")
-_MONTHS = _words("""
-    januar februar märz april mai juni juli august september oktober november dezember jänner
-    januari februari maart mei augustus
-""")
+_STARTERS = _words(
+    "the a an this that these those it he she we they you i there here his her its our their my your in on "
+    "at for from with by as when while after before if but and so however then also what why how who where "
+    "which no not der die das ein eine es er wir ich am im und aber auch wenn dann "
+    "sie als le la les un une il elle nous vous ils elles ce cette et mais el los las y "  # codespell:ignore
+    "pero"
+)
+_MONTHS = _words(
+    "januar februar märz april mai juni juli august september "  # codespell:ignore
+    "oktober november dezember jänner januari februari maart mei augustus"  # codespell:ignore
+)
 
 
 def spans_of(pairs: Iterator[tuple[int, int]] | list[tuple[int, int]]) -> np.ndarray:
