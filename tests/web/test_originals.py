@@ -106,6 +106,12 @@ def test_pictures(pictures, tmp_path):
     assert found.content == (folder / "pic" / view["files"][0]).read_bytes()
 
 
+def test_originals_in_a_folder_beside_the_data(recordings, tmp_path):
+    folder, data = recordings
+    session = with_model(data, tmp_path, root=folder)
+    assert session.originals.path(0) == (folder / "rec" / session.ids[0]).resolve()
+
+
 def test_originals_elsewhere_are_not_served(tmp_path):
     root = tmp_path / "root"
     root.mkdir()

@@ -11,6 +11,7 @@ import io
 import struct
 import zlib
 from collections import OrderedDict
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ PICTURES = {
     ".webp": "image/webp",
     ".bmp": "image/bmp",
 }
+_MOST_FOLDERS = 100  # beside the data, in which originals are looked for
 _WIDEST = 4_000  # columns of a spectrogram
 _TALLEST = 256  # rows of it
 _LONGEST = 30 * 60.0  # seconds of a recording that is written anew for browsers
@@ -65,18 +67,19 @@ class Originals:
         if Path(name).suffix.lower() not in transformer_class(self.medium).suffixes:
             return None
         if name in self.paths:
-            found = Path(self.paths[name])
-        elif self.session.root is None:
-            return None
-        else:
-            root = self.session.root.resolve()
-            try:
-                found = (root / name).resolve()
-            except (OSError, ValueError, RuntimeError):  # a loop of links, a null in a name
-                return None
-            if not found.is_relative_to(root):
-                return None
-        return found if found.is_file() else None
+            own = Path(self.paths[name])
+            return own if own.is_file() else None
+        found = (_inside(root, name) for root in self.roots)
+        return next((path for path in found if path is not None), None)
+
+    @cached_property
+    def roots(self) -> list[Path]:
+        """Folders to look in: that of the data or of ``originals``, then the folders in it."""
+        root = self.session.root
+        if root is None or not root.is_dir():
+            return []
+        inside = sorted(path for path in root.iterdir() if path.is_dir() and not path.is_symlink())
+        return [root.resolve(), *(path.resolve() for path in inside[:_MOST_FOLDERS])]
 
     def _remember(self, what: str, number: int, make: Any) -> Any:
         key = (what, number)
@@ -147,6 +150,15 @@ class Originals:
         if path is None:
             raise DataError("the original is not at hand; name its folder with originals=...")
         return path
+
+
+def _inside(root: Path, name: str) -> Path | None:
+    """A plain file below a folder; None for one that does not exist or lies elsewhere."""
+    try:
+        found = (root / name).resolve()
+        return found if found.is_relative_to(root) and found.is_file() else None
+    except (OSError, ValueError, RuntimeError):  # a loop of links, a null in a name
+        return None
 
 
 def small_picture(path: Path, side: int) -> bytes:

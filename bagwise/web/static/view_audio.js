@@ -36,7 +36,7 @@ export function audioView(bag, tools) {
   const picture = s("svg", { viewBox: `0 0 ${width} ${HEIGHT + BOTTOM}`, width, height: HEIGHT + BOTTOM, class: "spectrogram", role: "group", "aria-label": "Spectrogram with the parts" },
     s("rect", { x: LEFT, y: 0, width: width - LEFT, height: HEIGHT, class: "night" }), back, spans, cursor, axis);
   const strip = h("div", { class: "strip", tabindex: 0, role: "region", "aria-label": "Spectrogram, scrolls sideways" }, picture);
-  const player = sound ? h("audio", { controls: true, preload: "metadata", src: sound, "aria-label": `Sound of ${files[0]}`, ontimeupdate: follow, onerror: () => player.replaceWith(h("p", { class: "quiet" }, "The browser cannot play this recording; its parts are drawn.")) }) : h("p", { class: "quiet" }, "The recording itself is not at hand; where its parts lie is drawn.");
+  const player = sound ? h("audio", { controls: true, preload: "metadata", src: sound, "aria-label": `Sound of ${files[0]}`, ontimeupdate: follow, onerror: () => player.replaceWith(h("p", { class: "quiet" }, "The browser cannot play this recording; its parts are drawn.")) }) : h("p", { class: "quiet" }, "The recording itself is not at hand (name its folder with --originals); where its parts lie is drawn.");
   let until = null;
 
   function follow() {

@@ -14,7 +14,7 @@ export function imageView(bag, tools) {
   const over = s("svg", { class: shapes.length > 40 ? "over many" : "over", viewBox: `0 0 ${right} ${bottom}`, role: "group", "aria-label": "Parts of the picture", preserveAspectRatio: "none" }, shapes);
   const frame = h("div", { class: "frame" });
   const source = bag.view.at_hand ? media(bag.number, "picture") : null;
-  const missing = h("p", { class: "quiet" }, "The picture itself is not at hand; where its parts lie is drawn.");
+  const missing = h("p", { class: "quiet" }, "The picture itself is not at hand (name its folder with --originals); where its parts lie is drawn.");
   if (source) {
     const picture = h("img", { alt: `Picture ${files[0]}`, src: source, onerror: () => { picture.remove(); frame.classList.add("bare"); frame.after(missing); } });
     frame.append(picture, over);
