@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -215,7 +216,9 @@ def _is_raw(data: File, transformer: ToBags, where: Mapping[str, Any]) -> bool:
     if not name.endswith(_MAY_BE_DATA):
         return True
     try:
-        dataset = open_data(data, **where)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said when it is opened as what it is
+            dataset = open_data(data, **where)
         return not (isinstance(dataset.bags, Bags) and _fits(dataset.bags, transformer))
     except (BagwiseError, OSError):
         return True

@@ -80,8 +80,9 @@ def recognise(
 def _by_majority(files: list[Source], where: str) -> str:
     counts = {cls.medium: len(_with(files, cls.suffixes)) for cls in transformers()}
     counts = {medium: n for medium, n in counts.items() if n}
-    if not counts:  # tables may hold texts or embeddings; which, the user must say
+    if not counts:  # tables may hold texts or embeddings
         kinds = [cls.medium for cls in transformers() if _with(files, cls.also)]
+        kinds = _by_looking(files, kinds) if len(kinds) > 1 else kinds
         if len(kinds) == 1:
             return kinds[0]
         advice = f"name it with medium=...: {' or '.join(kinds or MEDIA)}"
@@ -92,6 +93,20 @@ def _by_majority(files: list[Source], where: str) -> str:
         there = ", ".join(f"{n} {medium} files" for medium, n in counts.items())
         raise DataError(f"holds {there}; say which are meant with medium=...", path=where)
     return best
+
+
+def _by_looking(files: list[Source], kinds: list[str]) -> list[str]:
+    """Which of these media can read the first table that all of them could hold; all if none can."""
+    classes = [transformer_class(kind) for kind in kinds]
+    common = [file for file in files if all(_with([file], cls.also) for cls in classes)]
+    able = []
+    for cls in classes:
+        try:
+            if common and cls()._parts(common[0].path):
+                able.append(cls.medium)
+        except Exception:  # whatever is wrong with it for this medium
+            continue
+    return able or kinds
 
 
 def _with(files: list[Source], suffixes: Sequence[str]) -> list[Source]:

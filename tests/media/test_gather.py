@@ -53,6 +53,14 @@ def test_the_medium_is_what_nearly_all_files_are(place):
     assert recognise("articles").medium == "audio"  # ten times as many
 
 
+def test_tables_are_looked_into(place):
+    (place / "texts.csv").write_text("id,text\n1,All about the moon. And stars.\n2,A violin is played.\n")
+    assert recognise("texts.csv").medium == "text"
+    (place / "odd.csv").write_text("")
+    with pytest.raises(DataError, match=r"found 1 \.csv\); name it with medium=\.\.\.: text or embeddings"):
+        recognise("odd.csv")
+
+
 def test_a_folder_of_nothing_known(place, capsys):
     (place / "odd").mkdir()
     with pytest.raises(DataError, match=r"found no files at all.*medium=\.\.\."):
