@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-PALETTE = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e6b400", "#5b6770", "#7a3e00", "#332288")
+PALETTE = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e6b400", "#7a3e00", "#332288", "#5b6770")
 
 
 def label_colours(names: Sequence[str]) -> dict[str, tuple[int, int, int]]:

@@ -177,7 +177,7 @@ def test_draw_bag():
     found, _ = sentences()
     bags = Bags(np.zeros((3, 1)), [0, 3], bag_ids=["t.txt"], instance_info=found.places)
     data = Dataset(bags, [["robin", "wren"]], instance_Y=[0, -1, 1])
-    assert {"t.txt", "found: robin, wren", "robin", "wren"} <= set(saved(draw_bag(data, "t.txt")))
+    assert {"t.txt", "labels: robin, wren", "robin", "wren"} <= set(saved(draw_bag(data, "t.txt")))
     assert "gull .30" in saved(draw_bag(bags, 0, [-1, -1, 2], np.full((3, 3), 0.3), names=NAMES))
     with pytest.raises(DataError, match=r"no bag 'x'; the first is 't.txt'"):
         draw_bag(data, "x")

@@ -64,7 +64,7 @@ def draw(found: Found, names: list[str]) -> tuple[Any, str | None]:
         axes.set_title(title, size=8.5, color=INK, loc="left", pad=3)
     if heat is not None:
         _scale(figure, heat)
-    head(figure, found.file, found.whole, note)
+    head(figure, found, note)
     return figure, note
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bagwise.media.labels import Found
 from bagwise.utils.colours import distinct_colours
 
 INK, FAINT, PAPER = "#24292f", "#6e7781", "white"
@@ -20,13 +21,14 @@ def new_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), dpi=110, facecolor=PAPER)
 
 
-def head(figure: Any, file: str, whole: Sequence[str], note: str | None) -> None:
+def head(figure: Any, found: Found, note: str | None) -> None:
     """The name of the file, the labels of the whole, and, small, what is not as it should be."""
     width, height = figure.get_size_inches()
     figure.text(
-        0.18 / width, 1 - 0.3 / height, shorten(file, int(width * 6)), size=11, weight="bold", color=INK
+        0.18 / width, 1 - 0.3 / height, shorten(found.file, int(width * 6)), size=11, weight="bold", color=INK
     )
-    words = f"found: {', '.join(whole)}" if whole else "found: no label"
+    word = "found" if np.isfinite(found.values).any() or not len(found.values) else "labels"
+    words = f"{word}: {', '.join(found.whole) or 'no label'}"
     figure.text(
         1 - 0.18 / width, 1 - 0.3 / height, shorten(words, int(width * 6)), size=9.5, color=INK, ha="right"
     )

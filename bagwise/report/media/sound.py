@@ -57,7 +57,7 @@ def draw(found: Found, names: list[str]) -> tuple[Any, str | None]:
     if not len(found.labels):
         notes.append("no call was found in it")
     note = "; ".join(notes) or None
-    head(figure, found.file, found.whole, note)
+    head(figure, found, note)
     return figure, note
 
 

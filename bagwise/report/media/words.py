@@ -51,7 +51,7 @@ def draw(found: Found, names: list[str]) -> tuple[Any, str | None]:
         note = "the original does not fit the places: drawn from the parts alone"
     elif len(lines) >= _MOST_LINES:
         note = "only lines near marks are shown"
-    head(figure, found.file, found.whole, note)
+    head(figure, found, note)
     return figure, note
 
 

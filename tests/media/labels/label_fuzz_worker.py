@@ -3,6 +3,7 @@
 A process of its own, so that a crash or a huge allocation is seen from outside. Prints one JSON object.
 """
 
+import copy
 import io
 import json
 import random
@@ -210,7 +211,7 @@ def spoil_json(rng, value):
         if rng.random() < 0.25:
             del box[key]
         else:
-            box[key] = rng.choice(STRANGE)
+            box[key] = copy.deepcopy(rng.choice(STRANGE))
     return json.dumps(value).encode("utf-8", "surrogatepass")
 
 
