@@ -37,7 +37,7 @@ def read_tiff(file: Any, max_side: int) -> tuple[Reduced, int, bool]:
         several = len(tiff.pages) > 1 and not getattr(tiff.pages[1], "is_reduced", False)
         factor = math.ceil(max(height, width) / max_side)
         sums = np.zeros((math.ceil(height / factor), math.ceil(width / factor), channels))
-        for segment, index, _ in page.segments(sort=True, maxworkers=1, buffersize=_BUFFER):
+        for segment, index, _ in _segments(page):
             if segment is None:
                 continue  # a hole: nothing was written there
             top, left = index[-3], index[-2]
@@ -53,6 +53,14 @@ def read_tiff(file: Any, max_side: int) -> tuple[Reduced, int, bool]:
     if pixels.shape[2] == 1:
         pixels = np.repeat(pixels, 3, axis=2)
     return Reduced(np.ascontiguousarray(np.clip(pixels, 0, 1)), (width, height)), factor, several
+
+
+def _segments(page: Any) -> Any:
+    """Strips or tiles in the order of the file, few of them at a time."""
+    try:
+        return page.segments(sort=True, maxworkers=1, buffersize=_BUFFER)
+    except TypeError:  # tifffile of before 2024 chooses how much it reads ahead
+        return page.segments(sort=True, maxworkers=1)
 
 
 def _checked_shape(page: Any) -> tuple[int, int, int]:
