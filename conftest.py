@@ -2,5 +2,5 @@
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [] if find_spec("torch") else ["bagwise/kernels/torch_ops.py", "bagwise/models/deep/*"]
+collect_ignore_glob = [] if find_spec("torch") else ["bagwise/kernels/*torch*.py", "bagwise/models/deep/*"]
 collect_ignore_glob += [] if find_spec("triton") else ["bagwise/kernels/triton_ops.py"]

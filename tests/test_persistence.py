@@ -490,3 +490,14 @@ def test_bags_and_sparse_matrices_inside_are_checked(tmp_path):
         bagwise.load(spoiled_arrays(path, tmp_path / "bad.skops", far))
     bagwise.save(MIMLKNN().fit(thin, Y), path)
     bagwise.load(path)
+
+
+def test_parameters_that_came_later_get_their_default(tmp_path):
+    data = bagwise.load_dataset("digits", n_bags=30)
+    model = bagwise.models.MIMLKNN(3, 3).fit(data.bags, data.Y)
+    expected = model.decision_function(data.bags)
+    del model.device  # as in a file of before
+    bagwise.save(model, tmp_path / "old.skops")
+    loaded = bagwise.load(tmp_path / "old.skops")
+    assert loaded.device == "auto"
+    np.testing.assert_array_equal(loaded.decision_function(data.bags), expected)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
 
+from bagwise.base._input import BagInput
 from bagwise.models._shared.scaling import Scaling
 
 # These kept a factor, or mean and spread, where they keep a `Scaling` now.
@@ -23,6 +25,7 @@ _SCALED = {
 
 def update(part: Any) -> None:
     """Give an estimator of an older version the attributes of today."""
+    _fill_parameters(part)
     if type(part).__name__ not in _SCALED or "_scale" not in vars(part) or hasattr(part, "_scaling"):
         return
     kept, d = vars(part).pop("_scale"), part.n_features_in_
@@ -33,3 +36,12 @@ def update(part: Any) -> None:
     elif kept is not None:
         factor = np.asarray(kept, dtype=np.float64)
     part._scaling = Scaling(part.scaling, shift, factor)
+
+
+def _fill_parameters(part: Any) -> None:
+    """Give parameters that came later the value by which a model behaves as before: their default."""
+    if not isinstance(part, BagInput):
+        return
+    for name, parameter in inspect.signature(type(part)).parameters.items():
+        if parameter.default is not parameter.empty and name not in vars(part):
+            setattr(part, name, parameter.default)

@@ -6,6 +6,8 @@ from typing import Any
 
 from bagwise.errors import BagwiseError
 
+_WORTH_A_CARD = 1e8  # pairs of instances; importing torch and moving the data costs as much as these do here
+
 
 def load_torch(who: str) -> Any:
     """Import torch, or say how to get it.
@@ -44,8 +46,20 @@ def torch_device(device: str, who: str = "device") -> Any:
     return chosen
 
 
-def cuda_there() -> bool:
-    """Whether torch is installed and sees a card; never raises."""
+def card_for(device: str, pairs: float) -> Any:
+    """The card that computes so many pairs of instances, or None: here.
+
+    Examples
+    --------
+    >>> card_for("cpu", 1e12) is None
+    True
+    """
+    if device == "cpu" or (device == "auto" and (pairs < _WORTH_A_CARD or not _card_there())):
+        return None
+    return torch_device("cuda" if device == "auto" else device)
+
+
+def _card_there() -> bool:
     try:
         import torch
     except ImportError:

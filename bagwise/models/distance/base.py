@@ -8,13 +8,14 @@ import numpy as np
 
 from bagwise.bags import Bags
 from bagwise.base import MIMLClassifier
-from bagwise.base.parameters import Choice, Number
+from bagwise.base.parameters import Choice, Device, Number
 from bagwise.models._shared.scaling import apply_scaling, learn_scaling
 from bagwise.models._shared.svm import constant_scores, put_constants
 from bagwise.models.distance.hausdorff import KINDS, hausdorff_distances
 
 # what the parameters of the family may be, for the tables of the estimators
 DISTANCE = Choice(*KINDS)
+DEVICE = Device()
 RATIO = Number(above=0, high=1)
 SCALING = Choice("minmax", "l2", "none")
 _CELLS = 1 << 22  # distances computed at a time in prediction
@@ -32,6 +33,7 @@ class DistanceClassifier(MIMLClassifier):
     _zero_counts = True
 
     scaling: str
+    device: str
     bags_: Bags
 
     def _kind(self) -> str:
@@ -46,7 +48,7 @@ class DistanceClassifier(MIMLClassifier):
     def _fit(self, bags: Bags, Y: np.ndarray) -> None:
         self._scaling = learn_scaling(bags.X, self.scaling)
         X = apply_scaling(bags.X, self._scaling)
-        D = hausdorff_distances(X, bags.offsets, kind=self._kind())
+        D = hausdorff_distances(X, bags.offsets, kind=self._kind(), device=self.device)
         self.constant_scores_ = constant_scores(Y)
         kept = bags[self._learn(D, Y)]
         self.bags_ = Bags(kept.X, kept.offsets)  # as they came; facts about instances are not needed
@@ -58,7 +60,9 @@ class DistanceClassifier(MIMLClassifier):
         for start in range(0, len(bags), step):
             part = bags[start : start + step]
             X = apply_scaling(part.X, self._scaling)
-            D = hausdorff_distances(X, part.offsets, own, self.bags_.offsets, kind=self._kind())
+            D = hausdorff_distances(
+                X, part.offsets, own, self.bags_.offsets, kind=self._kind(), device=self.device
+            )
             scores.append(self._score(D))
         S = put_constants(np.concatenate(scores), self.constant_scores_)
         return np.where(S == 0, np.finfo(np.float64).tiny, S) if self._zero_counts else S

@@ -29,6 +29,7 @@ from bagwise.errors import DataError
 from bagwise.kernels.numeric import frozen
 from bagwise.parallel import cores, in_threads
 from bagwise.utils.compiled import kernel, part
+from bagwise.utils.devices import card_for
 from bagwise.utils.offsets import checked_offsets
 
 __all__ = ["KINDS", "hausdorff_distances"]
@@ -186,7 +187,13 @@ def _sparse_bags(first, last, symmetric, kind, rows, offsets, columns, y_offsets
 
 
 def hausdorff_distances(
-    X: Any, offsets: Any, Z: Any = None, z_offsets: Any = None, *, kind: str = "average"
+    X: Any,
+    offsets: Any,
+    Z: Any = None,
+    z_offsets: Any = None,
+    *,
+    kind: str = "average",
+    device: str = "cpu",
 ) -> np.ndarray:
     """Hausdorff distances between all bags of one set, or from all bags of one set to all of another.
 
@@ -200,6 +207,9 @@ def hausdorff_distances(
         The same for the other set; by default the first, at half the work.
     kind : {"max", "average", "min"}, default="average"
         Which distance.
+    device : str, default="cpu"
+        "cuda" or "cuda:1" is a card; "auto" a card if there is one and pairs are many. There, distances of
+        equal instances are of the size of rounding instead of 0. Sparse instances stay here.
 
     Returns
     -------
@@ -230,6 +240,11 @@ def hausdorff_distances(
     out = np.empty((len(offsets) - 1, len(z_offsets) - 1))
     if out.size == 0:
         return out
+    card = None if sparse.issparse(X) or sparse.issparse(Z) else card_for(device, X.shape[0] * Z.shape[0])
+    if card is not None:
+        from bagwise.kernels.pairs_torch import hausdorff
+
+        return hausdorff(X, offsets, None if symmetric else Z, z_offsets, kind, card)
     # the choice looks at Z alone, so that a bag's distances to Z do not depend on the bags around it
     both_sparse = sparse.issparse(X) and sparse.issparse(Z) and Z.nnz < _DENSE_FROM * math.prod(Z.shape)
     if both_sparse or not (sparse.issparse(X) or sparse.issparse(Z)):

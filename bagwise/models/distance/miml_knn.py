@@ -6,7 +6,7 @@ import numpy as np
 
 from bagwise.base import Traits
 from bagwise.base.parameters import Whole
-from bagwise.models.distance.base import DISTANCE, SCALING, DistanceClassifier
+from bagwise.models.distance.base import DEVICE, DISTANCE, SCALING, DistanceClassifier
 
 _SLACK = 1e-5  # relative; a distance this close to the limit counts as equal to it
 
@@ -26,6 +26,8 @@ class MIMLKNN(DistanceClassifier):
         What is done to instances before distances: each feature divided by its range in the training
         instances (a constant one is ignored), each instance divided by its length (for counts of words), or
         nothing.
+    device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
+        Where distances are computed; "auto" takes a card if there is one and pairs of instances are many.
 
     Attributes
     ----------
@@ -73,20 +75,22 @@ class MIMLKNN(DistanceClassifier):
     True
     """
 
-    traits = Traits(instances="singleton")
+    traits = Traits(instances="singleton", device=("cpu", "cuda"))
 
     _parameters = {
         "n_references": Whole(1),
         "n_citers": Whole(1),
         "distance": DISTANCE,
         "scaling": SCALING,
+        "device": DEVICE,
     }
 
-    def __init__(self, n_references=10, n_citers=10, *, distance="average", scaling="minmax"):
+    def __init__(self, n_references=10, n_citers=10, *, distance="average", scaling="minmax", device="auto"):
         self.n_references = n_references
         self.n_citers = n_citers
         self.distance = distance
         self.scaling = scaling
+        self.device = device
 
     def _kind(self):
         return self.distance

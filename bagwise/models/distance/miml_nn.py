@@ -8,7 +8,7 @@ from sklearn.utils import check_random_state
 
 from bagwise.base import Traits
 from bagwise.base.parameters import Number, Seed
-from bagwise.models.distance.base import RATIO, SCALING, DistanceClassifier
+from bagwise.models.distance.base import DEVICE, RATIO, SCALING, DistanceClassifier
 from bagwise.models.distance.medoids import k_medoids, n_medoids
 
 
@@ -26,6 +26,8 @@ class MIMLNN(DistanceClassifier):
         instances (a constant one is ignored), each instance divided by its length (for counts of words), or
         nothing.
         There is no intercept, so scores depend on the size of distances, and scaling matters.
+    device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
+        Where distances are computed; "auto" takes a card if there is one and pairs of instances are many.
     random_state : int, RandomState instance or None, default=None
         Seed of the medoids.
 
@@ -70,14 +72,21 @@ class MIMLNN(DistanceClassifier):
     True
     """
 
-    traits = Traits(instances="singleton")
+    traits = Traits(instances="singleton", device=("cpu", "cuda"))
 
-    _parameters = {"ratio": RATIO, "alpha": Number(0), "scaling": SCALING, "random_state": Seed()}
+    _parameters = {
+        "ratio": RATIO,
+        "alpha": Number(0),
+        "scaling": SCALING,
+        "device": DEVICE,
+        "random_state": Seed(),
+    }
 
-    def __init__(self, ratio=0.4, *, alpha=1.0, scaling="minmax", random_state=None):
+    def __init__(self, ratio=0.4, *, alpha=1.0, scaling="minmax", device="auto", random_state=None):
         self.ratio = ratio
         self.alpha = alpha
         self.scaling = scaling
+        self.device = device
         self.random_state = random_state
 
     @classmethod

@@ -7,7 +7,7 @@ from sklearn.utils import check_random_state
 
 from bagwise.base import Traits
 from bagwise.base.parameters import Number, Seed
-from bagwise.models.distance.base import RATIO, SCALING, DistanceClassifier
+from bagwise.models.distance.base import DEVICE, RATIO, SCALING, DistanceClassifier
 from bagwise.models.distance.medoids import k_medoids, n_medoids
 
 
@@ -24,6 +24,8 @@ class MIMLRBF(DistanceClassifier):
         What is done to instances before distances: each feature divided by its range in the training
         instances (a constant one is ignored), each instance divided by its length (for counts of words), or
         nothing.
+    device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
+        Where distances are computed; "auto" takes a card if there is one and pairs of instances are many.
     random_state : int, RandomState instance or None, default=None
         Seed of the medoids.
 
@@ -77,19 +79,21 @@ class MIMLRBF(DistanceClassifier):
     True
     """
 
-    traits = Traits(instances="singleton")
+    traits = Traits(instances="singleton", device=("cpu", "cuda"))
 
     _parameters = {
         "ratio": RATIO,
         "width_scale": Number(above=0),
         "scaling": SCALING,
+        "device": DEVICE,
         "random_state": Seed(),
     }
 
-    def __init__(self, ratio=0.1, *, width_scale=0.6, scaling="minmax", random_state=None):
+    def __init__(self, ratio=0.1, *, width_scale=0.6, scaling="minmax", device="auto", random_state=None):
         self.ratio = ratio
         self.width_scale = width_scale
         self.scaling = scaling
+        self.device = device
         self.random_state = random_state
 
     @classmethod

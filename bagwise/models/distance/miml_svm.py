@@ -9,7 +9,7 @@ from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Seed
 from bagwise.models._shared.each_label import each_label
 from bagwise.models._shared.svm import MACHINE, gram, precomputed_machine, resolve_gamma, weights_of
-from bagwise.models.distance.base import RATIO, SCALING, DistanceClassifier
+from bagwise.models.distance.base import DEVICE, RATIO, SCALING, DistanceClassifier
 from bagwise.models.distance.medoids import k_medoids, n_medoids
 
 
@@ -34,6 +34,8 @@ class MIMLSVM(DistanceClassifier):
         What is done to instances before distances: each feature divided by its range in the training
         instances (a constant one is ignored), each instance divided by its length (for counts of words), or
         nothing.
+    device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
+        Where distances are computed; "auto" takes a card if there is one and pairs of instances are many.
     n_jobs : int, optional
         Labels learned at a time.
     random_state : int, RandomState instance or None, default=None
@@ -92,13 +94,14 @@ class MIMLSVM(DistanceClassifier):
     True
     """
 
-    traits = Traits(instances="singleton")
+    traits = Traits(instances="singleton", device=("cpu", "cuda"))
     _zero_counts = False
     _parameters = {
         "ratio": RATIO,
         **MACHINE,
         "threshold_rule": Choice("t-criterion", "zero"),
         "scaling": SCALING,
+        "device": DEVICE,
         "n_jobs": JOBS,
         "random_state": Seed(),
     }
@@ -112,6 +115,7 @@ class MIMLSVM(DistanceClassifier):
         C=1.0,
         threshold_rule="t-criterion",
         scaling="minmax",
+        device="auto",
         n_jobs=None,
         random_state=None,
     ):
@@ -121,6 +125,7 @@ class MIMLSVM(DistanceClassifier):
         self.C = C
         self.threshold_rule = threshold_rule
         self.scaling = scaling
+        self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
 

@@ -21,6 +21,7 @@ from bagwise.models.distance.hausdorff import dense_row
 from bagwise.models.svm.base import row_blocks
 from bagwise.parallel import cores, in_threads
 from bagwise.utils.compiled import kernel
+from bagwise.utils.devices import card_for
 from bagwise.utils.memory import check_memory
 from bagwise.utils.progress import progress
 
@@ -56,6 +57,7 @@ def set_kernel(
     z_weights: Any = None,
     *,
     gamma: float | None,
+    device: str = "cpu",
 ) -> np.ndarray:
     """Kernel between all bags of one set, or from all bags of one set to all of another.
 
@@ -71,6 +73,9 @@ def set_kernel(
         The same for the other set; by default the first, at half the work.
     gamma : float or None
         Of the kernel ``exp(-gamma |x - z|^2)``; None is the product of the features.
+    device : str, default="cpu"
+        "cuda" or "cuda:1" is a card, in single precision; "auto" a card if there is one and pairs are many.
+        Sparse instances stay here.
 
     Returns
     -------
@@ -95,6 +100,11 @@ def set_kernel(
         return weighted_sums(X, offsets, weights) @ weighted_sums(Z, z_offsets, z_weights).T
     n, m = len(offsets) - 1, len(z_offsets) - 1
     check_memory(8.0 * n * m, f"the kernel of {n:,} and {m:,} bags", "take a sample of the bags")
+    card = None if sparse.issparse(X) or sparse.issparse(Z) else card_for(device, X.shape[0] * Z.shape[0])
+    if card is not None:
+        from bagwise.kernels.pairs_torch import kernel_sums
+
+        return kernel_sums(X, offsets, weights, None if symmetric else Z, z_offsets, z_weights, gamma, card)
     out = np.zeros((n, m))
     squares = _squares(Z)
     enabled = X.shape[0] * Z.shape[0] > _WORTH_A_BAR

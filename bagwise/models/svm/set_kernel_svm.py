@@ -6,7 +6,7 @@ import numpy as np
 
 from bagwise.bags import Bags
 from bagwise.base import Traits
-from bagwise.base.parameters import JOBS, Choice, Number
+from bagwise.base.parameters import JOBS, Choice, Device, Number
 from bagwise.kernels.segment import segment_sum
 from bagwise.models._shared.each_label import each_label
 from bagwise.models._shared.svm import MACHINE, precomputed_machine, resolve_gamma, weights_of
@@ -43,6 +43,8 @@ class SetKernelSVM(ScaledClassifier):
         What is done to instances first: features with mean 0 and variance 1 over the training instances
         (sparse ones are divided by one spread, not moved), features divided by their range, instances
         divided by their length, or nothing.
+    device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
+        Where kernels are computed; "auto" takes a card if there is one and pairs of instances are many.
     n_jobs : int, optional
         Labels learned at a time.
 
@@ -99,7 +101,7 @@ class SetKernelSVM(ScaledClassifier):
     True
     """
 
-    traits = Traits(instances="singleton")
+    traits = Traits(instances="singleton", device=("cpu", "cuda"))
 
     _parameters = {
         "weights": Choice("equal", "graph"),
@@ -108,6 +110,7 @@ class SetKernelSVM(ScaledClassifier):
         "graph_distance": Choice("gaussian", "squared"),
         "edge_threshold": (Choice(None), Number(0)),
         "scaling": SCALING,
+        "device": Device(),
         "n_jobs": JOBS,
     }
 
@@ -122,6 +125,7 @@ class SetKernelSVM(ScaledClassifier):
         graph_distance="gaussian",
         edge_threshold=None,
         scaling="standard",
+        device="auto",
         n_jobs=None,
     ):
         self.weights = weights
@@ -132,13 +136,14 @@ class SetKernelSVM(ScaledClassifier):
         self.graph_distance = graph_distance
         self.edge_threshold = edge_threshold
         self.scaling = scaling
+        self.device = device
         self.n_jobs = n_jobs
 
     def _learn(self, X, offsets, Y):
         self.gamma_ = resolve_gamma(self.gamma, X)
         W = self._weights(X, offsets)
         with small_products(X.shape[0] ** 2 * X.shape[1]):
-            K = set_kernel(X, offsets, W, gamma=self._rbf)
+            K = set_kernel(X, offsets, W, gamma=self._rbf, device=self.device)
         machines = each_label(precomputed_machine, Y, self.n_jobs, K, self.C)
         self.support_, self.dual_coef_, self.intercept_ = weights_of(machines, len(K))
         kept = Bags(X, offsets)[self.support_]
@@ -174,5 +179,7 @@ class SetKernelSVM(ScaledClassifier):
         own = self.bags_
         W = self._weights(X, offsets)
         with small_products(X.shape[0] * own.X.shape[0] * X.shape[1]):
-            K = set_kernel(X, offsets, W, own.X, own.offsets, self.instance_weights_, gamma=self._rbf)
+            K = set_kernel(
+                X, offsets, W, own.X, own.offsets, self.instance_weights_, gamma=self._rbf, device=self.device
+            )
         return K @ self.dual_coef_ + self.intercept_
