@@ -6,7 +6,7 @@ from typing import Any
 
 from bagwise.errors import BagwiseError
 
-_WORTH_A_CARD = 1e8  # pairs of instances; importing torch and moving the data costs as much as these do here
+_WORTH_A_CARD = 1e7  # pieces of work; below, importing torch and moving the data costs more than is saved
 
 
 def load_torch(who: str) -> Any:
@@ -46,15 +46,15 @@ def torch_device(device: str, who: str = "device") -> Any:
     return chosen
 
 
-def card_for(device: str, pairs: float) -> Any:
-    """The card that computes so many pairs of instances, or None: here.
+def card_for(device: str, work: float) -> Any:
+    """The card that such work (pairs of instances, numbers of a matrix) goes to, or None: it is done here.
 
     Examples
     --------
     >>> card_for("cpu", 1e12) is None
     True
     """
-    if device == "cpu" or (device == "auto" and (pairs < _WORTH_A_CARD or not _card_there())):
+    if device == "cpu" or (device == "auto" and (work < _WORTH_A_CARD or not _card_there())):
         return None
     return torch_device("cuda" if device == "auto" else device)
 

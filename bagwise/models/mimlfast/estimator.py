@@ -23,6 +23,7 @@ from bagwise.models.mimlfast.shards import learn_from_parts, scale_of_parts
 from bagwise.models.mimlfast.stream import learn_piece, piece_plan
 from bagwise.models.mimlfast.train import initial_state, learn
 from bagwise.parallel import Workers
+from bagwise.utils.devices import card_for
 
 _IN_USE = 0.05  # share of a label's bags that makes a sub-concept count as used
 
@@ -72,6 +73,10 @@ class MIMLFast(MIMLClassifier):
         data, less than a tenth non-zero: on one common factor); "none" is the paper's raw algorithm.
     feature_norm : float or "auto", default="auto"
         Root mean square length of scaled instances; "auto" is 15 for "minibatch" and 3 otherwise.
+    device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
+        Where mini-batches of dense instances are worked on in ``fit``; "auto" takes a card if there is one
+        and the data are large. Sums are then rounded in another order, so models differ in their last
+        digits. Other solvers and text stay here.
     n_jobs : int, optional
         Threads of "minibatch", -1 for all cores; None: those of the matrix library. Results are the same.
     random_state : int, RandomState instance or None, default=None
@@ -142,7 +147,7 @@ class MIMLFast(MIMLClassifier):
     True
     """
 
-    traits = Traits(instances="model", label_equivariant=False, shards=True)
+    traits = Traits(instances="model", label_equivariant=False, shards=True, device=("cpu", "cuda"))
     _parameters = PARAMETERS
 
     def __init__(
@@ -163,6 +168,7 @@ class MIMLFast(MIMLClassifier):
         threshold_rule="calibrated",
         scaling="auto",
         feature_norm="auto",
+        device="auto",
         n_jobs=None,
         random_state=None,
     ):
@@ -181,6 +187,7 @@ class MIMLFast(MIMLClassifier):
         self.threshold_rule = threshold_rule
         self.scaling = scaling
         self.feature_norm = feature_norm
+        self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -192,8 +199,10 @@ class MIMLFast(MIMLClassifier):
         plan = make_plan(self, len(bags), bags.X)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
         scale = learn_scale(bags.X, self.scaling, plan.norm)
+        card = card_for(self.device, bags.n_instances * bags.n_features)
         with Workers(self.n_jobs, N_SLICES) as workers:
-            learned = learn(partial(make_forward, bags, Y.shape[1], scale, plan, workers), Y, plan, rng)
+            forward_of = partial(make_forward, bags, Y.shape[1], scale, plan, workers, card=card)
+            learned = learn(forward_of, Y, plan, rng)
         self.solver_ = plan.solver
         self._scale: list[Any] = list(scale)
         self._publish(learned)

@@ -127,8 +127,22 @@ class Forward:
 
 
 def make_forward(
-    bags: Bags, n_labels: int, scale: Scale, plan: Plan, workers: Workers, n_sub: int | None = None
-) -> Forward:
-    """Scores of these bags for models of the planned shape, or with another number of sub-concepts."""
+    bags: Bags,
+    n_labels: int,
+    scale: Scale,
+    plan: Plan,
+    workers: Workers,
+    n_sub: int | None = None,
+    *,
+    card: Any = None,
+) -> Any:
+    """Scores of these bags for models of the planned shape, or with another number of sub-concepts.
+
+    With a ``card``, mini-batches of dense instances are made there.
+    """
     shape = n_sub or plan.n_sub_concepts, n_labels + 1, plan.n_components
+    if card is not None and plan.solver == "minibatch" and not scale.text_like:
+        from bagwise.models.mimlfast.card import CardForward
+
+        return CardForward(matching_form(bags.X, scale), bags.offsets, scale, shape, card)
     return Forward(matching_form(bags.X, scale), bags.offsets, scale, shape, workers, plan.batch_bags)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bagwise.base.parameters import JOBS, Choice, Flag, Number, Rules, Seed, Whole
+from bagwise.base.parameters import JOBS, Choice, Device, Flag, Number, Rules, Seed, Whole
 from bagwise.models._shared.scaling import is_text
 
 __all__ = ["MOST_HELD_OUT", "PARAMETERS", "RULES", "SMALL", "SUB_CONCEPTS", "Plan", "make_plan"]
@@ -34,6 +34,7 @@ PARAMETERS: Rules = {
     "threshold_rule": Choice(*RULES),
     "scaling": Choice("auto", "none"),
     "feature_norm": (Choice("auto"), Number(above=0)),
+    "device": Device(),
     "n_jobs": JOBS,
     "random_state": Seed(),
 }

@@ -40,8 +40,12 @@ def make_trainer(
     state: dict[str, Any],
     rng: np.random.Generator,
     n_epochs: int | None,
-) -> SGDTrainer | BatchTrainer:
+) -> Any:
     """The solver of a plan for some bags; ``n_epochs`` is None for an endless stream."""
+    if not isinstance(forward, Forward):  # on a card; that room imports torch
+        from bagwise.models.mimlfast.card import CardTrainer
+
+        return CardTrainer(plan, forward, rows, ids, state, rng, n_epochs or 1)
     if plan.solver == "minibatch":
         return BatchTrainer(plan, forward, rows, ids, state, rng, n_epochs)
     return SGDTrainer(plan, forward, rows, ids, state, rng)
