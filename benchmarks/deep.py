@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 
 import numpy as np
@@ -62,6 +63,7 @@ def one_fold(name, set_name, given, train, test, seed):
         found += [float((model.annotate(bags, given) == truth)[known].mean()) for given in (None, Y)]
     else:
         found += [np.nan, np.nan]
+    print(name, set_name, np.round(found, 3), round(seconds, 1), file=sys.stderr, flush=True)
     return [*found, seconds]
 
 

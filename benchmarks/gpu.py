@@ -48,7 +48,8 @@ class PlainAttention(torch.nn.Module):
         self.V, self.U = torch.nn.Linear(hidden, hidden // 2), torch.nn.Linear(hidden, hidden // 2)
         self.weights, self.scores = torch.nn.Linear(hidden // 2, n_labels), torch.nn.Linear(hidden, n_labels)
 
-    def forward(self, X):  # (bags, size, d)
+    def forward(self, X):
+        """Scores of bags (n, n_labels) from (n, size, d)."""
         H = self.encoder(X)
         logits = self.weights(torch.tanh(self.V(H)) * torch.sigmoid(self.U(H)))
         return (torch.softmax(logits.float(), dim=1) * self.scores(H).float()).sum(dim=1)
@@ -81,7 +82,8 @@ def attention(times: int) -> None:
         lambda: one_pass(lambda a, b: plain(X[a * size : b * size].view(b - a, size, d)), plain), times
     )
     print(
-        f"attention, one pass over 100,000 bags x 100 x 512 (bf16): {1e3 * mine:.1f} ms, plain torch {1e3 * theirs:.1f} ms"
+        "attention, one pass over 100,000 bags x 100 x 512 (bf16): "
+        f"{1e3 * mine:.1f} ms, plain torch {1e3 * theirs:.1f} ms"
     )
 
 
@@ -96,7 +98,8 @@ def mimlfast(times: int) -> None:
         )
         loss = ranking_loss(data.Y[test], model.decision_function(bags[test]))
         print(
-            f"MIMLFast, {bags[train].shape} bags x features, whole fit, {device}: {seconds:.2f} s, loss {loss:.4f}"
+            f"MIMLFast, {bags[train].shape} bags x features, whole fit, {device}: "
+            f"{seconds:.2f} s, loss {loss:.4f}"
         )
 
 
@@ -128,7 +131,7 @@ def pairs(times: int, path: str | None) -> None:
         f"plain torch {1e3 * best(plain, times):.1f} ms without, processor {here:.1f} s"
     )
     mine = best(lambda: hausdorff_distances(X, offsets, kind="average", device="cuda"), times)
-    here = best(lambda: hausdorff_distances(X, offsets, kind="average"), 0 or 1)
+    here = best(lambda: hausdorff_distances(X, offsets, kind="average"), 1)
     print(
         f"Hausdorff (average), the same bags: card {1e3 * mine:.1f} ms with transfers, processor {here:.1f} s"
     )

@@ -5,9 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from bagwise.kernels.torch_ops import segment_sum
-
-_SMALLEST = 1e-6
+from bagwise.kernels.torch_ops import segment_logsumexp
 
 
 class InstancePooling(nn.Module):
@@ -29,12 +27,12 @@ class InstancePooling(nn.Module):
 
     def forward(self, H, at):
         """Scores of bags: (n, width) to (n_bags, n_labels)."""
-        log_p = nn.functional.logsigmoid(self.alone(H, at).to(torch.promote_types(H.dtype, torch.float32)))
+        S = self.alone(H, at)
+        S = S.to(torch.promote_types(S.dtype, torch.float32))
+        log_p, log_q = nn.functional.logsigmoid(S), nn.functional.logsigmoid(-S)
         n = 1.0 if self.power is None else nn.functional.softplus(self.power)
-        weight = torch.exp(n * log_p).clamp_min(_SMALLEST * _SMALLEST)
-        total = segment_sum(weight, at)
-        P = segment_sum(weight * torch.exp(log_p), at) / total
-        return torch.logit(P.clamp(_SMALLEST, 1.0 - _SMALLEST))
+        # log-odds of the weighted mean, from sums of logarithms: P near 0 or 1 loses no digits
+        return segment_logsumexp(n * log_p + log_p, at) - segment_logsumexp(n * log_p + log_q, at)
 
     def alone(self, H, at):
         """Log-odds of every instance."""
