@@ -1,10 +1,10 @@
-"""Which deep head keeps the multi-instance assumption: AUC on sets with a shortcut that turns round in the test part.
+"""Which deep head keeps the multi-instance assumption: AUC on sets with a shortcut that turns round.
 
     python benchmarks/assumptions.py [--members 2]
 
 A bag carries a label exactly if it holds an instance that causes it. Each set offers something else that goes
-with the label in training and against it in the test part: 1 is a model that learned the rule, below .5 one that
-took the shortcut.
+with the label in training and against it in the test part: 1 is a model that learned the rule, below .5
+one that took the shortcut.
 """
 
 from __future__ import annotations
