@@ -80,7 +80,7 @@ def run_page(path):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_page(page, tmp_path, monkeypatch):
-    if not (DOCS / page).exists():
+    if not DOCS.exists():
         pytest.skip("the pages are not part of an installed package")
     for library in NEEDS.get(page, []):
         pytest.importorskip(library)
