@@ -8,11 +8,13 @@ import sys
 import tomllib
 from pathlib import Path
 
+EXTRAS = ("audio", "image", "slides", "web", "dask")
 USED_IN_DEV = {"pandas", "polars"}  # optional for users, so their lowest versions are a promise too
 
 project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-dev = project["optional-dependencies"]["dev"]
-for requirement in project["dependencies"] + dev:
+extras = project["optional-dependencies"]
+used = [*project["dependencies"], *(one for name in EXTRAS for one in extras[name])]
+for requirement in used + extras["dev"]:
     name, lowest = re.fullmatch(r"([\w.-]+)(?:\[.*\])?>=([\w.]+)", requirement).groups()
-    if requirement in project["dependencies"] or name in USED_IN_DEV:
+    if requirement in used or name in USED_IN_DEV:
         sys.stdout.write(f"{name}=={lowest}\n")
