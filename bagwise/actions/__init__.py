@@ -13,6 +13,7 @@ _PLACES = {
     "compare": "comparing",
     "convert": "verbs",
     "demo": "demonstration",
+    "explain": "looking",
     "fit": "verbs",
     "gather": "gathering",
     "info": "verbs",
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from bagwise.actions.gathering import gather
     from bagwise.actions.learning import train
     from bagwise.actions.listing import list_all
-    from bagwise.actions.looking import open_session
+    from bagwise.actions.looking import explain, open_session
     from bagwise.actions.matching import open_data
     from bagwise.actions.reproducing import list_experiments, reproduce
     from bagwise.actions.verbs import annotate, convert, fit, info, predict, score
@@ -42,6 +43,7 @@ __all__ = [
     "compare",
     "convert",
     "demo",
+    "explain",
     "fit",
     "gather",
     "info",

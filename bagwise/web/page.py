@@ -13,8 +13,6 @@ import re
 from os import PathLike
 from typing import Any
 
-import numpy as np
-
 from bagwise.actions.looking import Session
 from bagwise.actions.looking.originals import small_picture
 from bagwise.errors import BagwiseError
@@ -22,6 +20,7 @@ from bagwise.utils.files import replacing
 from bagwise.web.assets import static_files
 
 _BUDGET = 24 * 2**20  # bytes of sound and pictures on one page
+_BAGS = 24 * 2**20  # characters of the answers about bags
 _ONE_SOUND = 2 * 2**20
 _SIDE = 900  # pixels of the longer side of a picture
 _IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";$', re.MULTILINE)
@@ -38,8 +37,9 @@ def write_page(session: Session, out: str | PathLike[str], *, limit: int = 200) 
     out : path
         The page.
     limit : int, default=200
-        Bags that can be opened on the page: the most uncertain ones, without a model the first. Counts and
-        quality are those of all bags.
+        Bags that can be opened on the page: the most uncertain ones, without a model the first; fewer where
+        they would make it larger than some 25 MB, sound and pictures not counted. Counts and quality are
+        those of all bags.
 
     Returns
     -------
@@ -48,16 +48,24 @@ def write_page(session: Session, out: str | PathLike[str], *, limit: int = 200) 
     """
     session.finish()
     by = "number" if session.answers is None else "uncertain"
-    which = np.sort(session.table.order(sort=by, down=by == "uncertain")[:limit])
+    which = session.table.order(sort=by, down=by == "uncertain")[:limit]
     data = page_data(session, [int(number) for number in which])
     page = assemble(data).encode()
     with replacing(out) as temporary:
         temporary.write_bytes(page)
-    return {"out": str(out), "bytes": len(page), "n_bags": len(which)}
+    return {"out": str(out), "bytes": len(page), "n_bags": len(data["rows"])}
 
 
 def page_data(session: Session, numbers: list[int]) -> dict[str, Any]:
-    """All answers that the page needs for some bags."""
+    """All answers that the page needs for some bags; those that come first, as far as there is room."""
+    bags: dict[int, Any] = {}
+    room = _BAGS
+    for number in numbers:
+        bags[number] = session.explain(number)
+        room -= len(json.dumps(bags[number]))
+        if room < 0:
+            break
+    numbers = sorted(bags)
     curves = {}
     if session.answers is not None:
         curves = {name: session.curve(name) for name in session.answers.names[:200]}
@@ -70,7 +78,7 @@ def page_data(session: Session, numbers: list[int]) -> dict[str, Any]:
     return {
         "overview": {**overview, "exports": []},
         "rows": [session.table.row(number) for number in numbers],
-        "bags": {number: session.explain(number) for number in numbers},
+        "bags": bags,
         "curves": curves,
         "media": media,
     }

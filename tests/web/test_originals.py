@@ -177,6 +177,13 @@ def test_exports_hold_what_people_said(recordings, tmp_path):
     assert client(session).get("/export/..%2fx").status_code in (400, 404)
 
 
+def test_exports_hold_more_parts_than_the_page(tmp_path):
+    bags = Bags(np.zeros((2105, 1)), [0, 2100, 2105])
+    session = with_model(Dataset(bags, [["a"], ["a"]]), tmp_path)
+    assert len(session.explain(0)["parts"]) == 2000 and session.explain(0)["size"] == 2100
+    assert len(export(session, "csv").content.splitlines()) == 1 + 2105
+
+
 def test_static_page(recordings, tmp_path):
     folder, data = recordings
     evil = "</script><script>alert(1)</script><!--"
@@ -196,6 +203,15 @@ def test_static_page(recordings, tmp_path):
         "data:audio/"
     )
     assert page_data(session, [0])["rows"][0]["number"] == 0
+
+
+def test_static_page_is_of_bounded_size(tmp_path, monkeypatch):
+    from bagwise.web import page
+
+    monkeypatch.setattr(page, "_BAGS", 3000)
+    bags = Bags(np.random.default_rng(0).normal(size=(40, 3)), np.arange(0, 41, 4))
+    session = with_model(Dataset(bags, [["a"], ["b"]] * 5), tmp_path)
+    assert 0 < write_page(session, tmp_path / "page.html")["n_bags"] < 10
 
 
 def test_bundles_refuse_what_they_cannot_join():

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from bagwise.actions.looking.session import Session
 
 MOST_PARTS = 2_000  # of one bag that are shown
+MOST_TILES = 20_000  # of one slide
+_MOST_CELLS = 400_000  # values of labels for parts that one answer holds
 _MOST_FEATURES = 12  # columns of the table of bare features
 _MOST_PIXELS = 64 * 64  # of a part's picture
 _KEPT = 64  # bags whose parts are remembered
@@ -31,12 +33,18 @@ class Explainer:
         self.projection = Projection(session.bags)
         self._parts: OrderedDict[tuple[int, bool, bytes], Any] = OrderedDict()
 
+    @property
+    def most_parts(self) -> int:
+        """Parts of a bag that are shown: fewer where there are very many labels."""
+        most = MOST_TILES if self.session.originals.medium == "slide" else MOST_PARTS
+        return max(50, min(most, _MOST_CELLS // max(len(self.session.names), 1)))
+
     # ------------------------------------------------------------------ parts
 
     def values(self, number: int, given: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Label of each part shown (-1: none) and the values of the model's labels; without a model, none."""
         session = self.session
-        n_parts = min(int(session.sizes[number]), MOST_PARTS)
+        n_parts = min(int(session.sizes[number]), self.most_parts)
         if session.answers is None or n_parts == 0:
             return np.full(n_parts, -1), np.zeros((n_parts, 0), dtype=np.float32)
         known = session.truth[number, : len(session.answers.names)] == 1
@@ -46,16 +54,19 @@ class Explainer:
             if key in self._parts:
                 self._parts.move_to_end(key)
                 return self._parts[key]
-        found = self._values(number, known if given else None)
+        labels, values = self.answers_of(number, known if given else None)
+        found = labels[: self.most_parts], values[: self.most_parts]
         with session.mutex:
             self._parts[key] = found
             while len(self._parts) > _KEPT:
                 self._parts.popitem(last=False)
         return found
 
-    def _values(self, number: int, known: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        answers = self.session.answers
-        assert answers is not None
+    def answers_of(self, number: int, known: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Label and values of all parts of a bag, however many; within the labels ``known``, if given."""
+        answers, size = self.session.answers, int(self.session.sizes[number])
+        if answers is None or size == 0:
+            return np.full(size, -1), np.zeros((size, 0), dtype=np.float32)
         bag = self.session.bags[number : number + 1]
         Y = None if known is None else known[None].astype(np.int8)
         inner = last_estimator(answers.model)
@@ -66,7 +77,7 @@ class Explainer:
             scores = instance_scores(answers.model, bag)
             values = answers.squeezed(scores)
             labels = scores.argmax(axis=1) if labels is None else labels
-        return np.asarray(labels)[:MOST_PARTS], np.asarray(values, dtype=np.float32)[:MOST_PARTS]
+        return np.asarray(labels), np.asarray(values, dtype=np.float32)
 
     def part(self, number: int, part: int) -> tuple[int | None, np.ndarray]:
         """Label of one part as the model sees it, and its values; None without a model."""
@@ -137,7 +148,7 @@ class Explainer:
         """What a page needs to draw the parts: their places in a medium, their pictures, or features."""
         session = self.session
         a = int(session.bags.offsets[number])
-        b = min(int(session.bags.offsets[number + 1]), a + MOST_PARTS)
+        b = min(int(session.bags.offsets[number + 1]), a + self.most_parts)
         info = session.bags.instance_info
         medium = medium_of(info)
         if medium is not None:

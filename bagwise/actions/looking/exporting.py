@@ -101,7 +101,7 @@ def found(session: Session) -> Iterator[Found]:
 
 def part_answers(session: Session, number: int) -> tuple[np.ndarray, np.ndarray]:
     """Label of every part as it is shown (-1: none), and values over all labels; an answer counts as sure."""
-    labels, own = session.explainer.values(number)
+    labels, own = session.explainer.answers_of(number)
     values = np.zeros((len(labels), len(session.names)))
     values[:, : own.shape[1]] = own
     one = slice(number, number + 1)

@@ -86,6 +86,32 @@ def open_session(
     return Session(dataset, fitted, kept, source=source, root=root, opened=opened)
 
 
+def explain(data: File, bag: str, model: File | None = None, **more: Any) -> dict[str, Any]:
+    """Say all about one bag: its labels, its parts with the values of all labels, and where they lie.
+
+    Parameters
+    ----------
+    data : path or name
+        The data set, or raw files.
+    bag : str
+        Id of the bag.
+    model : path, optional
+        Model file.
+    **more
+        As for `open_session`.
+
+    Examples
+    --------
+    >>> found = explain("digits", "n03", options={"n_bags": 20})
+    >>> found["size"] == len(found["parts"]), found["view"]["kind"]
+    (True, 'pictures')
+    """
+    session = open_session(data, model, **more)
+    if bag not in session.numbers:
+        raise DataError(f"no bag {bag!r}; the first is {session.ids[0]!r}", path=data)
+    return {**session.explain(session.numbers[bag]), "names": session.names}
+
+
 def _opened(data: File, where: dict[str, Any]) -> Opened:
     """Data to look at without a model: a data set, or raw files, cut as `bagwise gather` cuts them."""
     given = {name: where[name] for name in ("part", "view", "format", "options") if where.get(name)}

@@ -33,10 +33,11 @@ class BagPage {
     this.label = params.label || null;
     this.given = params.given === "1";
     this.bag = bag;
-    this.part = params.part !== undefined && Number(params.part) <= bag.parts.length ? Number(params.part) - 1 : null;
+    const asked = Number(params.part);
+    this.part = Number.isInteger(asked) && asked >= 1 && asked <= bag.parts.length ? asked - 1 : null;
     this.row = null; // label in focus
     this.hovered = null;
-    this.heat = params.heat === undefined ? null : Number(params.heat);
+    this.heat = Number.isInteger(Number(params.heat)) && bag.labels[Number(params.heat)] ? Number(params.heat) : null;
     this.ahead = null;
     this.head = h("div", { class: "baghead" });
     this.tools = h("div", { class: "viewtools" });

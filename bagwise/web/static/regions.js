@@ -8,8 +8,14 @@ export function region(tag, attributes, p, { select, hover }) {
   return s(tag, { ...attributes, class: "region", tabindex: 0, role: "button", onclick: () => select(p), onpointerenter: () => hover(p), onpointerleave: () => hover(null), onfocus: (event) => { if (event.target.matches(":focus-visible")) select(p); } }, s("title"));
 }
 
+// Thousands of tiles: when only the focus moved, only what it left and what it came to is painted anew.
 export function paint(regions, bag, { part, hovered, heat }, filled) {
-  regions.forEach((shape, p) => {
+  const last = regions.last;
+  regions.last = { bag, part, hovered, heat };
+  const moved = last && last.bag === bag && last.heat === heat;
+  const which = moved ? new Set([last.part, last.hovered, part, hovered].filter((p) => p !== null)) : regions.keys();
+  for (const p of which) {
+    const shape = regions[p];
     const one = bag.parts[p];
     const shown = shownLabel(one);
     const value = heat === null ? null : one.values[heat] ?? 0;
@@ -22,5 +28,5 @@ export function paint(regions, bag, { part, hovered, heat }, filled) {
     shape.style.setProperty("fill", hue);
     shape.style.setProperty("fill-opacity", heat !== null ? 0.6 * value : p === hovered ? Math.max(filled, 0.35) : shown.label === null ? 0 : filled);
     shape.style.setProperty("stroke-dasharray", dashes(heat === null ? shown.label : 0));
-  });
+  }
 }
