@@ -132,7 +132,7 @@ def main():
             for _ in range(asked.rounds):
                 page.evaluate("() => document.activeElement.blur()")
                 times["part after (→)"].append(page.evaluate(PRESS, ["ArrowRight", "text", ".part h2"]))
-                times["yes (y), written to disk"].append(page.evaluate(PRESS, ["y", "text", "#notice"]))
+                times["yes (y), written to disk"].append(page.evaluate(PRESS, ["y", "text", ".pill"]))
                 times["label below (↓)"].append(page.evaluate(PRESS, ["ArrowDown", "text", ".part h2"]))
                 page.wait_for_timeout(400)  # a person looks at the bag; the next one is fetched meanwhile
                 times["next bag (j)"].append(page.evaluate(PRESS, ["j", "text", "main h1"]))

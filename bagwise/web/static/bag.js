@@ -7,7 +7,7 @@ import { count, h, key, notice, replace } from "./dom.js";
 import { partPanel } from "./part.js";
 import { shownLabel } from "./parts.js";
 import { go, stay } from "./place.js";
-import { refresh, state } from "./state.js";
+import { refreshSoon, state } from "./state.js";
 import { chooseLabel } from "./typeahead.js";
 import { drawView } from "./views.js";
 
@@ -234,7 +234,7 @@ class BagPage {
       notice(answer === "accepted" ? `${this.bag.id}: right as shown` : `${part === null ? this.bag.id : `part ${part + 1}`}: ${words}${about && answer !== "none" ? " – " + about : ""}`, "good");
       if (part !== null && answer !== "clear" && part + 1 < this.bag.parts.length) this.part = part + 1;
       this.draw();
-      refresh();
+      refreshSoon();
     } catch (error) { notice(error.message, "bad"); }
   }
 

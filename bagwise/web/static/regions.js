@@ -26,7 +26,7 @@ export function paint(regions, bag, { part, hovered, heat }, filled) {
     const hue = heat === null ? colour(shown.label) : "var(--heat)";
     shape.style.setProperty("--hue", hue);
     shape.style.setProperty("fill", hue);
-    shape.style.setProperty("fill-opacity", heat !== null ? 0.6 * value : p === hovered ? Math.max(filled, 0.35) : shown.label === null ? 0 : filled);
+    shape.style.setProperty("fill-opacity", heat !== null ? (filled > 0.5 ? 0.95 : 0.6) * value : p === hovered ? Math.max(filled, 0.35) : shown.label === null ? 0 : filled);
     shape.style.setProperty("stroke-dasharray", dashes(heat === null ? shown.label : 0));
   }
 }
