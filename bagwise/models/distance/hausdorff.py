@@ -242,7 +242,7 @@ def hausdorff_distances(
         return out
     card = None if sparse.issparse(X) or sparse.issparse(Z) else card_for(device, X.shape[0] * Z.shape[0])
     if card is not None:
-        from bagwise.kernels.pairs_torch import hausdorff
+        from bagwise.models._shared.pairs_torch import hausdorff
 
         return hausdorff(X, offsets, None if symmetric else Z, z_offsets, kind, card)
     # the choice looks at Z alone, so that a bag's distances to Z do not depend on the bags around it

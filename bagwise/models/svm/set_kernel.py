@@ -102,7 +102,7 @@ def set_kernel(
     check_memory(8.0 * n * m, f"the kernel of {n:,} and {m:,} bags", "take a sample of the bags")
     card = None if sparse.issparse(X) or sparse.issparse(Z) else card_for(device, X.shape[0] * Z.shape[0])
     if card is not None:
-        from bagwise.kernels.pairs_torch import kernel_sums
+        from bagwise.models._shared.pairs_torch import kernel_sums
 
         return kernel_sums(X, offsets, weights, None if symmetric else Z, z_offsets, z_weights, gamma, card)
     out = np.zeros((n, m))
