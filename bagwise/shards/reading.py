@@ -51,6 +51,18 @@ def read_part(place: Place, part: PartFacts, names: tuple[str, ...] | None, firs
     """The bags of a part with the labels ``names`` (None for no labels); ``first`` numbers its first bag."""
     check_part(place, part, again=False)
     path = place.join(part.file)
+    try:
+        data = _read(place, part, names, path)
+    except DataError as error:
+        if isinstance(error.__cause__, MemoryError):
+            raise MemoryError(f"{path}: no memory for this part; write smaller ones (part_bytes)") from None
+        raise
+    if len(data) != part.n_bags or data.bags.n_instances != part.n_instances:
+        raise DataError("this part holds other numbers of bags than the manifest says", path=path)
+    return data if data.bags.ids_given else _numbered(data, first)
+
+
+def _read(place: Place, part: PartFacts, names: tuple[str, ...] | None, path: str) -> Dataset:
     with damaged(path, "a part of shards"):
         source: Any = path if place.is_local else place.read_bytes(part.file)
         schema, groups = row_groups(source)
@@ -58,10 +70,7 @@ def read_part(place: Place, part: PartFacts, names: tuple[str, ...] | None, firs
         facts["label_names"] = list(names or ())  # later parts may have brought more
         if names is not None and "labels" not in schema.names:
             groups = (_without_labels(table) for table in groups)
-        data = dataset_of_tables(groups, facts, path, max_bytes=1 << 62)
-    if len(data) != part.n_bags or data.bags.n_instances != part.n_instances:
-        raise DataError("this part holds other numbers of bags than the manifest says", path=path)
-    return data if data.bags.ids_given else _numbered(data, first)
+        return dataset_of_tables(groups, facts, path, 1 << 62, finite=True)
 
 
 def _without_labels(table: pa.Table) -> pa.Table:

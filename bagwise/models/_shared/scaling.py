@@ -175,9 +175,15 @@ def apply_scaling(X: Any, scaling: Scaling, dtype: Any = np.float64) -> Any:
         data = (X.data * scaling.factor[X.indices]).astype(dtype, copy=False)
         return sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
     out, moved = aligned_empty(X.shape, dtype), scaling.shift.any()
-    for first in range(0, len(X), _BLOCK):  # shift and factor are double: never a whole copy of that
-        rows = slice(first, first + _BLOCK)
-        out[rows] = ((X[rows] - scaling.shift) if moved else X[rows]) * scaling.factor
+    room = np.empty((min(_BLOCK, len(X)), X.shape[1]))  # shift and factor are double: never a whole copy so
+    for first in range(0, len(X), _BLOCK):
+        rows = X[first : first + _BLOCK]
+        part = room[: len(rows)]
+        part[:] = rows
+        if moved:
+            part -= scaling.shift
+        part *= scaling.factor
+        out[first : first + _BLOCK] = part
     return out
 
 
