@@ -211,7 +211,7 @@ def simulate(workers: list[int], part_seconds: float, parts_each: int, megabytes
     from bagwise.parallel import Parts
 
     for n in workers:
-        threads = max(1, n // 100)
+        threads = max(1, n // 20)
         shape = {"n_workers": n // threads, "threads_per_worker": threads, "processes": False}
         with LocalCluster(**shape, dashboard_address=None, silence_logs=50) as local, Client(local) as client:
             items = [_Sleeper(k, part_seconds) for k in range(n * parts_each)]
@@ -310,7 +310,7 @@ def main() -> None:
     elif given.what == "kills":
         kills(given.folder, given.kills, given.workers[0], given.iterations)
     elif given.what == "simulate":
-        simulate(given.workers, 2.0, 3, 0.1)
+        simulate(given.workers, 2.0, 3, 0.008)
     elif given.what == "others":
         others(given.folder, given.parts)
     else:
