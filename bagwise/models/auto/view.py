@@ -132,6 +132,7 @@ class ViewModel:
     stack_shift: np.ndarray | None = None
     stack_scale: np.ndarray | None = None
     instance_weights: dict[str, float] = field(default_factory=dict)
+    background_shift: float = 0.0  # taken off the logarithm of the background's probability
     n_jobs: int | None = None
 
     def answers(self, bags: Bags, needed: set[str]) -> dict[str, np.ndarray]:
@@ -157,7 +158,11 @@ class ViewModel:
         P = {n: self.members[n].probabilities(X[n], self.n_jobs) for n in self.instance_weights}
         if not P:
             return np.full((bags.n_instances, self.n_labels + self.background), 0.5)
-        return mix_instances(P, self.instance_weights, self.n_labels, self.background)
+        Q = mix_instances(P, self.instance_weights, self.n_labels, self.background)
+        if self.background_shift > 0.0:
+            Q[:, -1] *= np.exp(-self.background_shift)
+            Q /= Q.sum(axis=1, keepdims=True)
+        return Q
 
     def _sources(self) -> tuple[str, ...]:
         return tuple(name for name in ON_INSTANCES if name in self.members)
@@ -466,6 +471,23 @@ class _Fitting:
         losses = [self._bag_loss(weights, varies) for weights in candidates]
         self.losses = list(zip(candidates, losses))
         self.model.instance_weights = candidates[int(np.argmin(losses))]
+        if self.task.background:
+            self.model.background_shift = self._shift_of_background()
+
+    def _shift_of_background(self) -> float:
+        """How far even odds are from what instances of bags without labels say, halved.
+
+        One instance explains a label of its bag, so that nothing pushes the probability of a second one up: it
+        may stay below that of the background although no instance of a bag without labels looks like it. Those
+        are known to be background: the line is drawn half way between the 99th of a hundred of them and even
+        odds, where they are all on their side of it.
+        """
+        P = mix_instances(self.P, self.model.instance_weights, self.Y.shape[1], True)
+        known = ~self.Y.any(axis=1)[self.bags.index]
+        if not known.any():
+            return 0.0
+        odds = np.log(P[known, :-1].max(axis=1)) - np.log(P[known, -1])
+        return float(max(0.0, -np.quantile(odds, 0.99) / 2.0))
 
     def _bag_loss(self, weights: dict[str, float], varies: np.ndarray) -> float:
         P = mix_instances(self.P, weights, self.Y.shape[1], self.task.background)

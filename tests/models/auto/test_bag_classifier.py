@@ -287,3 +287,23 @@ def test_saves_and_loads(tmp_path):
     again = load(tmp_path / "m.skops")
     assert np.array_equal(again.predict_proba(bags), model.predict_proba(bags))
     assert np.array_equal(again.annotate(bags, Y), model.annotate(bags, Y))
+
+
+def test_all_instances_of_a_label_are_found_among_much_background():
+    """One instance explains its bag; the others must not stay background for that."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(3, 20))
+    bags, labels, truth = [], [], []
+    for _ in range(70):
+        kinds = np.zeros(60, dtype=int)
+        for kind in np.flatnonzero(rng.random(2) < 0.4) + 1:
+            kinds[rng.choice(60, 5, replace=False)] = kind
+        bags.append(centres[kinds] + rng.normal(0, 0.6, (60, 20)))
+        labels.append([int(kind in kinds) for kind in (1, 2)])
+        truth.append(kinds - 1)
+    labels, test = np.array(labels), slice(50, None)
+    model = BagClassifier("fast", random_state=0).fit(bags[:50], labels[:50])
+    z = np.concatenate(truth[test])
+    for found in (model.annotate(bags[test]), model.annotate(bags[test], labels[test])):
+        assert (found[z >= 0] == z[z >= 0]).mean() > 0.9
+        assert (found[z < 0] >= 0).mean() < 0.02
