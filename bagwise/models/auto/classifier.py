@@ -119,9 +119,10 @@ class BagClassifier(MIMLClassifier):
     yardstick, the log loss of their pooled answers on unseen bags: no instance label is needed. Where the
     union assumption does not hold, inherited labels win. Without known sets an instance gets the class with
     the largest :math:`\log p(c | x) + \frac12 \log p(c | bag)`, with known sets the exact union posterior
-    decides. Where bags without labels are among the training bags, instances may carry none: the odds at which
-    they do are moved half way towards what instances of such bags say, since one instance explains the label of
-    a bag and nothing pushes the others up. With several views answers for instances are dicts, a view each.
+    decides. Where bags without labels are among the training bags, instances may carry none: the odds at
+    which they do are moved half way towards what instances of such bags say, since one instance explains the
+    label of a bag and nothing pushes the others up. With several views answers for instances are dicts, a
+    view each.
 
     References
     ----------

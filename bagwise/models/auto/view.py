@@ -477,10 +477,10 @@ class _Fitting:
     def _shift_of_background(self) -> float:
         """How far even odds are from what instances of bags without labels say, halved.
 
-        One instance explains a label of its bag, so that nothing pushes the probability of a second one up: it
-        may stay below that of the background although no instance of a bag without labels looks like it. Those
-        are known to be background: the line is drawn half way between the 99th of a hundred of them and even
-        odds, where they are all on their side of it.
+        One instance explains a label of its bag, so that nothing pushes the probability of a second one up:
+        it may stay below that of the background although no instance of a bag without labels looks like it.
+        Those are known to be background: the line is drawn half way between the 99th of a hundred of them and
+        even odds, where they are all on their side of it.
         """
         P = mix_instances(self.P, self.model.instance_weights, self.Y.shape[1], True)
         known = ~self.Y.any(axis=1)[self.bags.index]
