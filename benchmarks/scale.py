@@ -188,7 +188,7 @@ def kills(folder: str, kills: int, workers: int, max_iter: int) -> None:
                     alive = [p for p in there.client.run(os.getpid).values() if p not in killed]
                 except Exception:  # the worker that was asked has just died
                     continue
-                if alive:
+                if len(alive) >= workers:  # the others go on meanwhile
                     killed.append(int(random.choice(alive)))
                     os.kill(killed[-1], signal.SIGKILL)
 
