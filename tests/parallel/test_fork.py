@@ -33,7 +33,8 @@ for name in sys.argv[1:]:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_fits_after_its_parent():
-    names = [name for name, _ in all_estimators()]
+    # threads of torch do not survive a fork, as its own pages say
+    names = [name for name, cls in all_estimators() if "torch" not in cls.traits.requires]
     threads = {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "NUMBA_NUM_THREADS": "2"}
     command = [sys.executable, "-W", "ignore", "-c", CODE, *names]
     subprocess.run(command, check=True, timeout=240, env={**os.environ, **threads})

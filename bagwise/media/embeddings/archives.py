@@ -63,6 +63,8 @@ def _mapped(path: str, dtype: Any, offset: int, shape: tuple[int, ...], order: A
     def read() -> np.ndarray:
         if 0 in shape:
             return np.zeros(shape, dtype=dtype)
+        if offset + math.prod(shape) * dtype.itemsize > os.path.getsize(path):
+            raise DataError("ends before its numbers do: it was cut off")
         # a plain array over the map: slices of np.memmap itself are slow to make
         return np.asarray(np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape, order=order))
 

@@ -394,8 +394,9 @@ class DeepMIML(MIMLClassifier):
         networks = [network_with(self._plan(), w, device, dtype) for w in members or self.members_]
         out = []
         offsets = np.asarray(bags.offsets)
-        with torch.no_grad():
-            for a, b in runs(offsets, max(1, _BLOCK // max(self.n_features_in_, self.hidden))):
+        width = max(self.n_features_in_, self.hidden)
+        with torch.no_grad(), torch_threads(bags.n_instances * width * self.hidden):
+            for a, b in runs(offsets, max(1, _BLOCK // width)):
                 feed = Feed(bags[a:b], self._scaling, device, dtype=dtype)
                 for batch in feed.batches(np.arange(b - a), max(b - a, 1)):
                     scores = sum(getattr(network, what)(batch.X, batch.at).double() for network in networks)
