@@ -243,6 +243,7 @@ def add(a: Any, b: Any) -> Any:
 
     Examples
     --------
+    >>> import numpy as np
     >>> add((1, {"a": np.ones(2)}, None), (2, {"a": np.ones(2)}, None))
     (3, {'a': array([2., 2.])}, None)
     """

@@ -71,7 +71,7 @@ def test_a_folder_of_nothing_known(place, capsys):
     with pytest.raises(DataError, match=r"no audio files there \(\.wav.*found 1 \.exe"):
         recognise("odd", "audio")
     with pytest.raises(
-        BagwiseError, match="no medium is called 'smell'; known are audio, image, text, embedd"
+        BagwiseError, match="no medium is called 'smell'; known are audio, image, text, embeddings"
     ):
         recognise("articles", "smell")
     assert "name it with --medium" in message(capsys, "gather", "odd", "-o", "x.parquet")
