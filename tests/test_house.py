@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 

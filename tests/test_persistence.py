@@ -43,6 +43,8 @@ from bagwise.preprocessing import OnInstances
 
 @pytest.mark.parametrize("cls", [c for _, c in all_estimators()], ids=lambda c: c.__name__)
 def test_every_estimator_comes_back_the_same(cls, tmp_path):
+    for package in cls.traits.requires:
+        pytest.importorskip(package)
     bags, Y = sample_bags()
     model = cls(**cls._test_params()).fit(bags, Y)
     bagwise.save(model, tmp_path / "model.skops")
