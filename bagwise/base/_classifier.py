@@ -352,8 +352,12 @@ class MIMLClassifier(ClassifierMixin, BagInput):
             raise TypeError(f"{type(self).__name__} has no probabilities; call annotate without return_proba")
         return labels, self._instance_probabilities(bags, Y)
 
+    def _annotation_scores(self, bags: Any) -> np.ndarray:
+        """What labels of an instance are compared by: its scores, unless these mean something else."""
+        return self._instance_scores(bags)
+
     def _annotate(self, bags: Bags, Y: np.ndarray | None) -> np.ndarray:
-        scores = self._instance_scores(bags)
+        scores = self._annotation_scores(bags)
         if Y is None:
             labels = scores.argmax(axis=1)
             if scores.shape[1] == 1:  # one label: carried or not

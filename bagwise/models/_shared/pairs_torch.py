@@ -73,7 +73,7 @@ def hausdorff(X, offsets, Z, z_offsets, kind: str, device: Any) -> np.ndarray:
     left, right = _centred(X, X if symmetric else Z, device, torch.float64)
     z_offsets = offsets if symmetric else z_offsets
     out = torch.zeros((len(offsets) - 1, len(z_offsets) - 1), dtype=torch.float64, device=device)
-    how, last = {"max": ("max", max), "average": ("sum", None), "min": ("min", min)}[kind]
+    how = {"max": "max", "average": "sum", "min": "min"}[kind]
 
     def block(a: int, b: int) -> None:
         first = a if symmetric else 0
@@ -91,7 +91,7 @@ def hausdorff(X, offsets, Z, z_offsets, kind: str, device: Any) -> np.ndarray:
             sizes = at.offsets.diff()[:, None] + z_at.offsets.diff()[None, :]
             found = (forth + back) / sizes
         else:
-            found = (torch.maximum if last is max else torch.minimum)(forth, back).sqrt_()
+            found = (torch.maximum if kind == "max" else torch.minimum)(forth, back).sqrt_()
         out[a:b, first:] = found
         if symmetric:
             out[first:, a:b] = found.T

@@ -9,7 +9,7 @@ from scipy.special import expit
 from sklearn.utils import check_random_state
 
 from bagwise.bags import runs
-from bagwise.base import NO_LABEL, MIMLClassifier, Traits
+from bagwise.base import MIMLClassifier, Traits
 from bagwise.base.parameters import Choice, Device, Flag, Number, Seed, Whole, check_parameters
 from bagwise.models._shared.decisions import Calibration, calibrate
 from bagwise.models._shared.folds import MultilabelKFold
@@ -415,20 +415,12 @@ class DeepMIML(MIMLClassifier):
             return said + self.calibration_intercept_ / bags.sizes[bags.index][:, None]
         return said + self.calibration_intercept_
 
-    def _alone(self, bags: Any) -> np.ndarray:
+    def _annotation_scores(self, bags: Any) -> np.ndarray:
+        """Scores that bags of one instance would get; contributions depend on the other instances."""
         return self._mean_scores(bags, "alone") * self.calibration_slope_ + self.calibration_intercept_
 
-    def _annotate(self, bags: Any, Y: np.ndarray | None) -> np.ndarray:
-        scores = self._alone(bags)
-        if Y is None:
-            labels = scores.argmax(axis=1)
-            return np.where(scores[:, 0] > 0, labels, NO_LABEL) if scores.shape[1] == 1 else labels
-        allowed = Y[bags.index] > 0
-        labels = np.where(allowed, scores, -np.inf).argmax(axis=1)
-        return np.where(allowed.any(axis=1), labels, NO_LABEL)
-
     def _instance_probabilities(self, bags: Any, Y: np.ndarray | None) -> np.ndarray:
-        P = expit(self._alone(bags))
+        P = expit(self._annotation_scores(bags))
         if Y is not None:
             P = np.where(Y[bags.index] > 0, np.maximum(P, 1e-300), 0.0)
         total = P.sum(axis=1, keepdims=True)
