@@ -41,7 +41,10 @@ def train(dataset: Dataset, name: str, params: Mapping[str, Any] | None = None) 
     model = make_model(name, params)
     bags = bags_for(model, dataset)
     if not dataset.has_labels:
-        raise DataError(f"{_NO_LABELS} to learn from; say which columns hold them, such as labels=...")
+        advice = "say which columns hold them, such as labels=..."
+        if dataset.recipe is not None:  # made of raw files, whose labels stand elsewhere
+            advice = "gather them again with their labels (gather --labels)"
+        raise DataError(f"{_NO_LABELS} to learn from; {advice}")
     if model.traits.instance_labels:
         if dataset.instance_Y is None or isinstance(bags, MultiViewBags):
             raise DataError(f"{type(model).__name__} learns from instance labels, which are not known here")

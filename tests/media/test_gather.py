@@ -344,3 +344,10 @@ def test_a_missing_library_is_one_line_that_names_the_extra(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
     assert f"pip install 'bagwise[{extra}]'" in message(capsys, "gather", "files", "-o", "x.parquet")
+
+
+def test_without_labels_nothing_is_learned_and_the_way_to_them_is_named(place, capsys):
+    run("gather", "articles", "-o", "unlabelled.parquet")
+    said = message(capsys, "fit", "unlabelled.parquet", "--out", "m.skops")
+    assert "hold no labels to learn from" in said and "gather --labels" in said
+    assert not (place / "m.skops").exists()
