@@ -39,6 +39,9 @@ from bagwise.models.distance.miml_svm import MIMLSVM
 from bagwise.models.mm_mil.estimator import MMMIL, select_n_clusters
 from bagwise.models.wrappers.one_vs_rest import OneVsRestMIL
 
+# One label at a time, by neighbours
+from bagwise.models.distance.citation_knn import CitationKNN
+
 # One label at a time: the baselines of multi-instance papers
 from bagwise.models.svm.codebook_svm import CodebookSVM
 from bagwise.models.svm.mi_svm import MISVM
@@ -56,6 +59,7 @@ __all__ = [
     "MISVM",
     "MMMIL",
     "BagClassifier",
+    "CitationKNN",
     "CodebookSVM",
     "DeepMIML",
     "MIMLDummy",

@@ -7,8 +7,7 @@ import numpy as np
 from bagwise.base import Traits
 from bagwise.base.parameters import Whole
 from bagwise.models.distance.base import DEVICE, DISTANCE, SCALING, DistanceClassifier
-
-_SLACK = 1e-5  # relative; a distance this close to the limit counts as equal to it
+from bagwise.models.distance.neighbours import citing_distances, nearest, neighbours
 
 
 class MIMLKNN(DistanceClassifier):
@@ -100,8 +99,7 @@ class MIMLKNN(DistanceClassifier):
         others = D.astype(np.float32)
         np.fill_diagonal(others, np.inf)
         references, _ = nearest(others, min(self.n_references, len(D) - 1))
-        near, limit = nearest(others, min(self.n_citers, len(D) - 1))
-        self.citing_distance_ = limit if self.n_citers < len(D) else np.full(len(D), np.inf, np.float32)
+        near, self.citing_distance_ = citing_distances(others, self.n_citers)
         A = self._counts(references) + self._counts(near.T)  # b is cited by j if near[j, b]
         self.coef_ = np.linalg.lstsq(A, 2.0 * Y - 1.0, rcond=None)[0]
         return slice(None)
@@ -114,26 +112,5 @@ class MIMLKNN(DistanceClassifier):
         return (neighbours.astype(np.float32) @ votes).astype(np.float64)
 
     def _score(self, D):
-        D = D.astype(np.float32)
-        references, _ = nearest(D, min(self.n_references, D.shape[1]))
-        cites = np.less(D, self.citing_distance_ * np.float32(1.0 - _SLACK))
-        return (self._counts(references) + self._counts(cites)) @ self.coef_
-
-
-def nearest(D: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mark the ``k`` smallest numbers of each row, the first among equals, and give the largest of them.
-
-    Examples
-    --------
-    >>> mask, limit = nearest(np.array([[3.0, 1.0, 2.0, 1.0, 2.0]]), 3)
-    >>> mask.astype(int), limit
-    (array([[0, 1, 1, 1, 0]]), array([2.]))
-    """
-    if k == 0:
-        return np.zeros(D.shape, dtype=bool), np.full(len(D), np.inf, dtype=D.dtype)
-    limit = np.partition(D, k - 1, axis=1)[:, k - 1]
-    mask, equal = np.less(D, limit[:, None]), np.equal(D, limit[:, None])
-    room = k - mask.sum(axis=1)
-    many = np.flatnonzero(equal.sum(axis=1) > room)
-    equal[many] &= equal[many].cumsum(axis=1) <= room[many, None]
-    return mask | equal, limit
+        references, citers = neighbours(D, self.n_references, self.citing_distance_)
+        return (self._counts(references) + self._counts(citers)) @ self.coef_

@@ -12,7 +12,7 @@ from bagwise import Bags
 from bagwise.checks.estimator_checks import sample_bags
 from bagwise.models import MIMLKNN, MIMLNN, MIMLRBF, MIMLSVM
 from bagwise.models.distance.medoids import k_medoids, n_medoids
-from bagwise.models.distance.miml_knn import nearest
+from bagwise.models.distance.neighbours import nearest
 
 FAMILY = [MIMLSVM, MIMLKNN, MIMLRBF, MIMLNN]
 
