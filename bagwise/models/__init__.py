@@ -44,6 +44,7 @@ from bagwise.models.distance.citation_knn import CitationKNN
 
 # One label at a time: the baselines of multi-instance papers
 from bagwise.models.svm.codebook_svm import CodebookSVM
+from bagwise.models.svm.mi_graph import MIGraph
 from bagwise.models.svm.mi_svm import MISVM
 from bagwise.models.svm.miles import MILES
 from bagwise.models.svm.set_kernel_svm import SetKernelSVM
@@ -62,6 +63,7 @@ __all__ = [
     "CitationKNN",
     "CodebookSVM",
     "DeepMIML",
+    "MIGraph",
     "MIMLDummy",
     "MIMLFast",
     "MIMLMix",
