@@ -40,6 +40,12 @@ def claimed_bytes(content: bytes) -> int:
     return max(total, footer.get(_NUM_ROWS, 0))
 
 
+def read_struct(content: bytes) -> tuple[dict[int, Any], int]:
+    """The struct that some bytes begin with, by field number, and how many bytes it takes."""
+    reader = _Compact(content)
+    return reader.struct(), reader.place
+
+
 class _Compact:
     """Reader of Thrift's compact protocol: structs become dicts by field number."""
 

@@ -42,6 +42,7 @@ from bagwise.io._parquet_columns import (
     names_to_lists,
     to_column,
 )
+from bagwise.io._parquet_flat import flat_settings
 from bagwise.io._parquet_footer import claimed_bytes
 from bagwise.io._parquet_foreign import foreign_facts
 from bagwise.io._parquet_groups import row_groups
@@ -62,7 +63,12 @@ def recognises(path: Path, head: bytes) -> bool:
 
 
 def write(
-    dataset: Dataset, path: str | Path, *, compression: str = "zstd", beside: dict[str, Any] | None = None
+    dataset: Dataset,
+    path: str | Path,
+    *,
+    compression: str = "zstd",
+    flat: bool = False,
+    beside: dict[str, Any] | None = None,
 ) -> None:
     """Write one row per bag.
 
@@ -74,6 +80,8 @@ def write(
         Where to.
     compression : str, default="zstd"
         Of the pages: "zstd" packs best, "lz4" is decoded three times as fast.
+    flat : bool, default=False
+        Whether dense instances are neither packed nor encoded, which is read fastest of all by shards.
     beside : mapping of str to array, optional
         Further columns, one value per bag, that `read` passes over.
 
@@ -91,16 +99,16 @@ def write(
     for name, values in (beside or {}).items():
         table = table.append_column(name, pa.array(values))
     n_bytes = sum(bags.X.data.nbytes for bags in _facts.views_of(dataset).values())
-    rows = max(1, _GROUP_BYTES * max(len(dataset), 1) // max(n_bytes, 1))
-    pq.write_table(
-        table,
-        path,
-        row_group_size=min(rows, max(len(dataset), 1)),
-        compression=compression,
-        use_dictionary=texts,
-        use_byte_stream_split=floats,  # like bytes of floats stand together, and so compress
-        write_statistics=False,  # nobody filters bags by the smallest feature value
-    )
+    if flat and not any(bags.is_sparse for bags in _facts.views_of(dataset).values()):
+        settings = flat_settings(table, floats, n_bytes)
+    else:
+        settings = {
+            "row_group_size": max(1, _GROUP_BYTES * max(len(dataset), 1) // max(n_bytes, 1)),
+            "compression": compression,
+            "use_byte_stream_split": floats,  # like bytes of floats stand together, and so compress
+        }
+    # nobody filters bags by the smallest feature value
+    pq.write_table(table, path, use_dictionary=texts, write_statistics=False, **settings)
 
 
 def _table(dataset: Dataset) -> tuple[pa.Table, list[str], list[str]]:
@@ -216,7 +224,20 @@ def dataset_of_tables(
                 builder.add(chunk, None if names is None else names[done:])
                 done += len(chunk)
         rest.append(table.drop_columns(list(builders)))
-    others = pa.concat_tables(rest)
+    found = {view: builder.finish() for view, builder in builders.items()}
+    return dataset_of_columns(found, pa.concat_tables(rest), facts, path, max_bytes, finite=finite)
+
+
+def dataset_of_columns(
+    instances: dict[str, tuple[Any, np.ndarray]],
+    others: pa.Table,
+    facts: dict[str, Any],
+    path: str | Path,
+    max_bytes: int,
+    *,
+    finite: bool = False,
+) -> Dataset:
+    """A data set of matrices and offsets by view, and of the other columns; see `dataset_of_tables`."""
     check_labels(others.num_rows, len(facts["label_names"]), max_bytes, path)
     columns = dict(zip(others.column_names, others.columns))
     label_names = pa.array(map(str, facts["label_names"]), pa.string())
@@ -225,7 +246,7 @@ def dataset_of_tables(
     views, known = {}, {}
     for view, about in facts["views"].items():
         suffix = f":{view}" if facts["several_views"] else ""
-        X, offsets = builders[view].finish()
+        X, offsets = instances[view]
         if not finite:
             check_finite(X, offsets, ids, path, feature_names=about.get("feature_names"))
         info = None

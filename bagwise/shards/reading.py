@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from bagwise.errors import DataError
 from bagwise.io._checks import damaged
 from bagwise.io._facts import loads
 from bagwise.io._parquet_columns import names_from_lists
+from bagwise.io._parquet_flat import read_flat
 from bagwise.io._parquet_groups import row_groups
-from bagwise.io.parquet import dataset_of_tables
+from bagwise.io.parquet import dataset_of_columns, dataset_of_tables
 from bagwise.shards.manifest import PartFacts
 from bagwise.shards.place import Place, digest
 from bagwise.utils.arrow import to_numpy
@@ -65,12 +67,48 @@ def read_part(place: Place, part: PartFacts, names: tuple[str, ...] | None, firs
 def _read(place: Place, part: PartFacts, names: tuple[str, ...] | None, path: str) -> Dataset:
     with damaged(path, "a part of shards"):
         source: Any = path if place.is_local else place.read_bytes(part.file)
+        data = _read_flat(source, names, path)
+        if data is not None:
+            return data
         schema, groups = row_groups(source)
-        facts = loads((schema.metadata or {})[_KEY])
-        facts["label_names"] = list(names or ())  # later parts may have brought more
+        facts = _facts(schema, names)
         if names is not None and "labels" not in schema.names:
             groups = (_without_labels(table) for table in groups)
         return dataset_of_tables(groups, facts, path, 1 << 62, finite=True)
+
+
+def _read_flat(source: Any, names: tuple[str, ...] | None, path: str) -> Dataset | None:
+    """The part if its instances lie flat, which is read without decoding them."""
+    with (
+        io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb", buffering=0) as handle,
+        pq.ParquetFile(handle) as file,
+    ):
+        schema = file.schema_arrow
+        facts = _facts(schema, names)
+        views = facts["views"]
+        rest = [name for name in schema.names if name not in views]
+        if any(about["sparse"] for about in views.values()):
+            return None
+        others = file.read(columns=rest, use_threads=False)
+        found = {}
+        for view, about in views.items():
+            size = f"size:{view}" if len(views) > 1 else "size"
+            if size not in rest:
+                return None
+            sizes = to_numpy(others.column(size))
+            X = read_flat(handle, file.metadata, view, sizes, about["n_features"], about["dtype"])
+            if X is None:
+                return None
+            found[view] = X, np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
+    if names is not None and "labels" not in schema.names:
+        others = _without_labels(others)
+    return dataset_of_columns(found, others, facts, path, 1 << 62, finite=True)
+
+
+def _facts(schema: pa.Schema, names: tuple[str, ...] | None) -> dict[str, Any]:
+    facts = loads((schema.metadata or {})[_KEY])
+    facts["label_names"] = list(names or ())  # later parts may have brought more
+    return facts
 
 
 def _without_labels(table: pa.Table) -> pa.Table:

@@ -46,7 +46,7 @@ class PartSource(NamedTuple):
         if self.held is not None:
             return self.held
         data = reading.read_part(self.place, self.facts, self.label_names, self.first)
-        data = data if self.which is None else data[self.which]
+        data = data if self.which is None else data[_run(self.which)]
         return data if self.view is None else one_view(data, self.view)
 
 
@@ -319,7 +319,10 @@ class ShardedBags:
 
     def _taking(self, chosen: Sequence[np.ndarray]) -> ShardedBags:
         """A view of the bags with these numbers in each part's present selection."""
-        which = [c if old is None else old[c] for c, old in zip(chosen, self._which)]
+        which = [
+            _whole(c if old is None else old[c], part.n_bags)
+            for c, old, part in zip(chosen, self._which, self.manifest.parts)
+        ]
         held = None if self._held is None else {k: self._held[k][c] for k, c in enumerate(chosen)}
         return ShardedBags(self.place, self.manifest, which=which, view=self._view, held=held)
 
@@ -421,6 +424,17 @@ class ShardedBags:
         several = len(self.manifest.views) > 1
         columns = [f"size:{view}" if several else "size" for view in self._views]
         return self._cut(k, np.sum([self._column(k, column) for column in columns], axis=0))
+
+
+def _whole(which: np.ndarray, n_bags: int) -> np.ndarray | None:
+    """None for all bags of a part, which then need not be picked."""
+    return None if len(which) == n_bags else which
+
+
+def _run(which: np.ndarray) -> np.ndarray | slice:
+    """Consecutive bags as a slice, which shares memory."""
+    n = len(which)
+    return slice(int(which[0]), int(which[0]) + n) if n and which[-1] - which[0] == n - 1 else which
 
 
 def one_view(data: Dataset, view: str) -> Dataset:

@@ -15,7 +15,6 @@ later.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -135,12 +134,11 @@ def scaling_of(parts: Parts, kind: str, n_features: int, dtype: Any, *, text: bo
         squares, share = map_reduce(_squares, None, parts)
         mean_square = squares / share if share > 0 else 0.0
         return Scaling(kind, shift, factor / np.sqrt(mean_square) if mean_square > 0 else factor)
-    total = map_reduce(_weight, None, parts)
     with np.errstate(over="ignore", invalid="ignore"):
-        shift, spread = _mean_and_spread(parts, total, None)
+        shift, spread = _mean_and_spread(parts, None)
     if not np.isfinite(spread).all():  # squares beyond the range of numbers: take them of smaller values
         size = map_reduce(_largest, None, parts, np.maximum)
-        shift, spread = (part * size for part in _mean_and_spread(parts, total, size))
+        shift, spread = (part * size for part in _mean_and_spread(parts, size))
     return Scaling(kind, shift, _reciprocal(spread, np.abs(shift) + spread, dtype))
 
 
@@ -207,11 +205,6 @@ def _cells(_: None, data: Any) -> tuple[int, int]:
     return X.shape[0] * X.shape[1], int(np.count_nonzero(values))
 
 
-def _weight(_: None, data: Any) -> float:
-    X, weights = data
-    return float(X.shape[0]) if weights is None else float(weights.sum())
-
-
 def _squares(_: None, data: Any) -> tuple[float, float]:
     """Sum of squares of the values that are there, and how many those are, each by its weight."""
     X, weights = data
@@ -223,38 +216,42 @@ def _squares(_: None, data: Any) -> tuple[float, float]:
     return float((squares * each).sum()), float(((values != 0) * each).sum())
 
 
-def _mean_and_spread(parts: Parts, total: float, size: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each feature, in double precision and without a copy of the data.
+def _mean_and_spread(parts: Parts, size: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each feature, in double precision, in one pass over the parts."""
+    _total, mean, variance = map_reduce(_moments, size, parts, _joined_moments)
+    return mean, np.sqrt(variance)
 
-    Deviations are squared in a second pass: sums of squares of the values themselves cancel.
+
+def _moments(size: Any, data: Any) -> tuple[float, np.ndarray, np.ndarray]:
+    """Weight of a part, and mean and variance of its features, without a copy of it.
+
+    Deviations are squared in a second look at the part: sums of squares of the values themselves cancel.
     """
-    mean = map_reduce(_mean, (total, size), parts)
-    return mean, np.sqrt(map_reduce(_variance, (mean, total, size), parts))
-
-
-def _shares(data: Any, total: float, size: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Blocks of instances with what each counts for."""
     X, weights = data
     X = X.toarray() if sparse.issparse(X) else X
+    total = float(len(X)) if weights is None else float(weights.sum())
+    mean, variance = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+    if total == 0:
+        return total, mean, variance
     share = np.full(len(X), 1.0 / total) if weights is None else weights / total
-    for first in range(0, len(X), _BLOCK):
-        rows = slice(first, first + _BLOCK)
-        yield share[rows], X[rows] if size is None else X[rows] / size
-
-
-def _mean(params: Any, data: Any) -> np.ndarray:
-    total, size = params
-    return sum((share @ X for share, X in _shares(data, total, size)), np.zeros(data[0].shape[1]))
-
-
-def _variance(params: Any, data: Any) -> np.ndarray:
-    mean, total, size = params
-    variance = np.zeros(len(mean))
-    for share, X in _shares(data, total, size):
-        deviations = X - mean
+    blocks = [slice(first, first + _BLOCK) for first in range(0, len(X), _BLOCK)]
+    for rows in blocks:
+        mean += share[rows] @ (X[rows] if size is None else X[rows] / size)
+    for rows in blocks:
+        deviations = (X[rows] if size is None else X[rows] / size) - mean
         np.square(deviations, out=deviations)
-        variance += share @ deviations
-    return variance
+        variance += share[rows] @ deviations
+    return total, mean, variance
+
+
+def _joined_moments(a: Any, b: Any) -> tuple[float, np.ndarray, np.ndarray]:
+    """Moments of two parts together (Chan, Golub and LeVeque, 1983)."""
+    if a[0] == 0 or b[0] == 0:
+        return b if a[0] == 0 else a
+    total = a[0] + b[0]
+    share, other = b[0] / total, a[0] / total
+    apart = b[1] - a[1]
+    return total, a[1] + apart * share, a[2] * other + b[2] * share + np.square(apart) * (share * other)
 
 
 def _largest(_: None, data: Any) -> np.ndarray:
