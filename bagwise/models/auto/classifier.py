@@ -95,6 +95,7 @@ class BagClassifier(MIMLClassifier):
     ================== ==================================================================================
     set_kernel         Kernel ridge regression on the normalised set kernel; width and penalty by exact
                        leave-one-out error. Nystroem landmarks beyond 3,000 bags or 40,000 instances.
+    statistics_kernel  The same on bag statistics (mean, spread, quantiles); up to 3,000 bags.
     inherited_forest   Random trees on instances that inherit the labels of their bag.
     ored               ORed logistic regression [1]_.
     ored_forest        Exact union EM around forests, see `ORedClassifier`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from bagwise.preprocessing.statistics import bag_statistics
 # in the order of work
 MEMBERS = (
     "set_kernel",
+    "statistics_kernel",
     "text_kernel",
     "text_logistic",
     "mimlfast",
@@ -45,6 +47,7 @@ ON_INSTANCES = ("inherited_forest", "inherited_logistic", "ored", "ored_forest")
 _TEXT = ("text_kernel", "text_logistic", "inherited_logistic", "ored", "stacked_kernel")
 _DENSE = (
     "set_kernel",
+    "statistics_kernel",
     "mimlfast",
     "inherited_forest",
     "ored",
@@ -66,6 +69,7 @@ _FEW_STATISTICS = ("mean", "std", "min", "max", "size")
 _MANY_CELLS = 3e7  # bags times features beyond which quantiles are left out
 _MANY_COLUMNS = 600  # pooled probabilities beyond which one of three poolings is kept
 _POOLED_LEAF = 2
+_MIXED = {"ored": 0.25, "ored_forest": 0.75}  # the softmax is sharp, the forest knows more
 _BAG_FOLDS = 3  # of members that learn from all of many bags
 
 
@@ -128,6 +132,7 @@ class ViewModel:
     columns: np.ndarray  # features that vary in training; the others say nothing
     members: dict[str, Any] = field(default_factory=dict)
     scaling: Scaling = field(default_factory=lambda: Scaling("none", np.zeros(0), np.zeros(0)))
+    statistics_scaling: Scaling = field(default_factory=lambda: Scaling("none", np.zeros(0), np.zeros(0)))
     stack_names: tuple[str, ...] = ()
     stack_shift: np.ndarray | None = None
     stack_scale: np.ndarray | None = None
@@ -138,6 +143,9 @@ class ViewModel:
     def answers(self, bags: Bags, needed: set[str]) -> dict[str, np.ndarray]:
         """Scores of bags by each of the members that are needed."""
         bags, X = self._prepare(bags)
+        of_bags = needed & {"statistics_kernel", "pooled_forest"}
+        table = bag_statistics(bags, self.statistics) if of_bags else np.zeros((len(bags), 0))
+        X["statistics_kernel"] = table
         own = {name: self._bag_member(name, bags, X) for name in needed if name in _ON_BAGS}
         if needed - set(own):
             P = {name: self.members[name].probabilities(X[name], self.n_jobs) for name in self._sources()}
@@ -148,8 +156,8 @@ class ViewModel:
                 rows = (F - self.stack_shift) * self.stack_scale
                 own["stacked_kernel"] = self.members["stacked_kernel"].predict(rows, np.arange(len(F) + 1))
             if "pooled_forest" in needed:
-                table = self._table(bags, F)
-                own["pooled_forest"] = safe_logit(self.members["pooled_forest"].predict(table, self.n_jobs))
+                both = np.hstack([table, F]).astype(np.float32)
+                own["pooled_forest"] = safe_logit(self.members["pooled_forest"].predict(both, self.n_jobs))
         return own
 
     def instance_probabilities(self, bags: Bags) -> np.ndarray:
@@ -179,6 +187,9 @@ class ViewModel:
         model = self.members[name]
         if name == "set_kernel":
             return model.predict(apply_scaling(bags.X, self.scaling), bags.offsets)
+        if name == "statistics_kernel":
+            rows = apply_scaling(X[name], self.statistics_scaling)
+            return model.predict(rows, np.arange(len(rows) + 1))
         if name == "mimlfast":
             return model.scores(bags)
         terms, logistic = model
@@ -187,11 +198,8 @@ class ViewModel:
     def _stack(self, P: dict[str, np.ndarray], offsets: np.ndarray) -> np.ndarray:
         return stack(P, self.stack_names, self.n_labels, offsets)
 
-    def _table(self, bags: Bags, F: np.ndarray) -> np.ndarray:
-        return np.hstack([bag_statistics(bags, self.statistics), F]).astype(np.float32)
 
-
-_ON_BAGS = ("set_kernel", "text_kernel", "text_logistic", "mimlfast")
+_ON_BAGS = ("set_kernel", "statistics_kernel", "text_kernel", "text_logistic", "mimlfast")
 
 
 def varying_columns(X: Any, text: bool) -> np.ndarray:
@@ -299,6 +307,8 @@ class _Fitting:
             suited -= set(ON_INSTANCES) | {"stacked_kernel"}
         if self.model.text:
             suited -= {"text_logistic" if len(self.everything) <= EXACT_BAGS else "text_kernel"}
+        if self.model.text or len(self.everything) > EXACT_BAGS:
+            suited -= {"statistics_kernel"}  # of text the kernel on terms is as good
         if len(self.everything) <= MANY_BAGS and "mimlfast" not in (task.wanted or ()):
             suited -= {"mimlfast"}
         for name in MEMBERS:
@@ -348,6 +358,19 @@ class _Fitting:
         ridge, answers, facts = fit_ridge(X, bags.offsets, self.task.Y, (0.25, 1.0, 4.0), self.rng)
         self._add_bags("set_kernel", ridge, answers)
         return facts
+
+    def _fit_statistics_kernel(self) -> dict[str, Any]:
+        table = self.statistics
+        self.model.statistics_scaling = learn_scaling(table, "standard")
+        rows = apply_scaling(table, self.model.statistics_scaling)
+        ridge, answers, facts = fit_ridge(rows, np.arange(len(rows) + 1), self.Y, (0.25, 1.0, 4.0), self.rng)
+        self._add("statistics_kernel", ridge, answers)
+        return facts
+
+    @cached_property
+    def statistics(self) -> np.ndarray:
+        """Statistics of the bags that are answered."""
+        return bag_statistics(self.bags, self.model.statistics)
 
     def _fit_text_kernel(self) -> dict[str, Any]:
         bags = self.everything
@@ -445,7 +468,7 @@ class _Fitting:
 
     def _fit_pooled_forest(self) -> dict[str, Any]:
         F = self._stacked()
-        table = self.model._table(self.bags, F)
+        table = np.hstack([self.statistics, F]).astype(np.float32)
         n_trees = self.task.plan.pooled_trees
         forest, used = grow_forest(
             table,
@@ -464,7 +487,7 @@ class _Fitting:
         """Which members speak for instances: those whose pooled answers predict unseen bags best."""
         candidates: list[dict[str, float]] = [{name: 1.0} for name in self.P]
         if "ored" in self.P and "ored_forest" in self.P:
-            candidates += [{"ored": w, "ored_forest": 1.0 - w} for w in (0.25, 0.5, 0.75)]
+            candidates += [dict(_MIXED)]
         if not candidates:
             return
         varies = self.Y.min(axis=0) < self.Y.max(axis=0)

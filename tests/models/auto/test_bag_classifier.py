@@ -256,6 +256,28 @@ def test_blocks_of_bags_change_nothing(monkeypatch):
     np.testing.assert_allclose(model.decision_function(bags), whole, rtol=1e-6, atol=1e-8)
 
 
+def test_statistics_kernel_is_ridge_regression_on_the_statistics_of_bags():
+    bags, Y = sample_bags(n_bags=60)
+    model = BagClassifier("fast", members=["statistics_kernel"], random_state=0).fit(bags, Y)
+    facts, fitted = model.members_["statistics_kernel"], model._views["bags"]
+
+    def table(some):
+        parts = [some.X[a:b] for a, b in zip(some.offsets[:-1], some.offsets[1:])]
+        q = [[np.quantile(x, p, axis=0) for p in (0.1, 0.25, 0.5, 0.75, 0.9)] for x in parts]
+        rows = [[x.mean(0), x.std(0), x.min(0), x.max(0), *v, [len(x)]] for x, v in zip(parts, q)]
+        return np.array([np.concatenate(row) for row in rows])
+
+    test = sample_bags(n_bags=20, seed=3)[0]
+    A, B = table(bags), table(test)
+    keep = A.std(axis=0) > 0
+    A, B = ((t[:, keep] - A[:, keep].mean(axis=0)) / A[:, keep].std(axis=0) for t in (A, B))
+    K = np.exp(-facts["gamma"] * np.square(A[:, None] - A).sum(axis=2)) + 10.0
+    new = np.exp(-facts["gamma"] * np.square(B[:, None] - A).sum(axis=2)) + 10.0
+    expected = new @ np.linalg.solve(K + facts["penalty"] * np.eye(len(K)), 2.0 * Y - 1.0)
+    found = fitted.answers(test, {"statistics_kernel"})["statistics_kernel"]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_members_can_be_named_and_time_limited():
     bags, Y = sample_bags()
     some = BagClassifier("fast", members=["set_kernel", "ored_forest"], random_state=0).fit(bags, Y)
@@ -263,7 +285,7 @@ def test_members_can_be_named_and_time_limited():
     limited = BagClassifier("fast", max_seconds=1e-9, random_state=0).fit(bags, Y)
     dropped = {name for name, facts in limited.members_.items() if "dropped" in facts}
     assert dropped == {"inherited_forest", "ored", "ored_forest", "stacked_kernel"}
-    assert set(limited.weights_) == {"set_kernel", "pooled_forest"}
+    assert set(limited.weights_) == {"set_kernel", "statistics_kernel", "pooled_forest"}
     assert limited.annotate(bags, Y).shape == (bags.n_instances,)
     with pytest.raises(ValueError, match="members"):
         BagClassifier(members=["no such member"]).fit(bags, Y)
