@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bagwise.bags import instance_rows
-from bagwise.parallel import Parts
+from bagwise.bags import instance_rows, stack_rows
+from bagwise.parallel import Parts, held, map_parts
 
-__all__ = ["Block", "Blocks", "blocks_in_memory", "blocks_of_shards", "is_sharded"]
+__all__ = ["Block", "Blocks", "blocks_in_memory", "blocks_of_shards", "gathered", "is_sharded", "rows_at"]
 
 
 def is_sharded(X: Any) -> bool:
@@ -49,20 +49,19 @@ class Blocks(Parts):
         """Number of bags of every block."""
         raise NotImplementedError
 
+    @property
+    def part_rows(self) -> np.ndarray:
+        """Number of instances of every block."""
+        raise NotImplementedError
 
-class _Held(NamedTuple):
-    block: Block
-    key: str = "memory"
-    name: str = "memory"
-    n_bytes: int = 0
-
-    def load(self) -> Block:
-        return self.block
+    def sizes(self) -> np.ndarray:
+        """Number of instances of every bag."""
+        raise NotImplementedError
 
 
 class _InMemory(Blocks):
     def __init__(self, block: Block) -> None:
-        super().__init__([_Held(block)], streamed=False, one_thread=False)
+        super().__init__(held(block).items, streamed=False, one_thread=False)
         self.block = block
         self.n_bags, self.n_labels = block.Y.shape
 
@@ -78,6 +77,13 @@ class _InMemory(Blocks):
     @property
     def part_bags(self) -> np.ndarray:
         return np.array([self.n_bags])
+
+    @property
+    def part_rows(self) -> np.ndarray:
+        return np.array([self.block.bags.n_instances])
+
+    def sizes(self) -> np.ndarray:
+        return self.block.bags.sizes
 
 
 def blocks_in_memory(
@@ -138,7 +144,89 @@ class _OfShards(Blocks):
     def part_bags(self) -> np.ndarray:
         return self.shards.part_bags[self._filled]
 
+    @property
+    def part_rows(self) -> np.ndarray:
+        ends = np.cumsum(self.part_bags)
+        return np.array([part.sum() for part in np.split(self.sizes(), ends[:-1])], dtype=np.int64)
+
+    def sizes(self) -> np.ndarray:
+        return self.shards.sizes
+
 
 def blocks_of_shards(shards: Any) -> Blocks:
     """One block per part of shards that has any bag."""
     return _OfShards(shards)
+
+
+# ---------------------------------------------------------------------- some bags, some instances
+
+
+def evenly(n: int, most: int) -> np.ndarray:
+    """At most so many numbers below ``n``, evenly spaced.
+
+    Examples
+    --------
+    >>> evenly(9, 3).tolist(), evenly(2, 3).tolist()
+    ([0, 4, 8], [0, 1])
+    """
+    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
+
+
+def gathered(blocks: Blocks, which: np.ndarray, most_instances: int | None = None) -> Block:
+    """Some bags of all blocks as one block in memory, of each at most so many instances, evenly spaced.
+
+    Examples
+    --------
+    >>> from bagwise import Bags
+    >>> bags = Bags(np.arange(9.0)[:, None], [0, 8, 9])
+    >>> blocks = blocks_in_memory(bags, np.array([[1], [0]], dtype=np.int8))
+    >>> gathered(blocks, np.array([0]), 3).bags.X.ravel().tolist()
+    [0.0, 3.0, 7.0]
+    """
+    found = list(map_parts(_thinned, most_instances, blocks.take(which)))
+    bags = type(found[0][0]).concat([bags for bags, _ in found])
+    Y = np.concatenate([Y for _, Y in found])
+    return Block(bags, Y, np.ones(len(Y)))
+
+
+def _thinned(most: int | None, block: Block) -> tuple[Any, np.ndarray]:
+    return (block.bags if most is None else thinned(block.bags, most)), block.Y
+
+
+def thinned(bags: Any, most: int) -> Any:
+    """Bags with at most so many instances each, evenly spaced."""
+    if not len(bags) or bags.sizes.max() <= most:
+        return bags
+    kept = [evenly(n, most) for n in bags.sizes.tolist()]
+    offsets = np.cumsum([0, *(len(rows) for rows in kept)])
+    rows = np.concatenate(kept) + np.repeat(bags.offsets[:-1], np.diff(offsets))
+    return type(bags)(bags.X[rows], offsets, bag_ids=bags.bag_ids)
+
+
+def rows_at(blocks: Blocks, numbers: np.ndarray) -> Any:
+    """Instances with these numbers among those of all blocks, ascending and each once.
+
+    Examples
+    --------
+    >>> from bagwise import Bags
+    >>> bags = Bags(np.arange(9.0)[:, None], [0, 8, 9])
+    >>> blocks = blocks_in_memory(bags, np.array([[1], [0]], dtype=np.int8))
+    >>> rows_at(blocks, np.array([1, 8])).ravel().tolist()
+    [1.0, 8.0]
+    """
+    ends = np.cumsum(blocks.part_rows)
+    each = [
+        rows - (end - n)
+        for rows, end, n in zip(
+            np.split(numbers, np.searchsorted(numbers, ends[:-1])), ends, blocks.part_rows
+        )
+    ]
+    return stack_rows(list(map_parts(_rows, None, blocks.map(_picked, each))))
+
+
+def _picked(rows: np.ndarray, block: Block) -> Any:
+    return block.bags.X[rows]
+
+
+def _rows(_: None, rows: Any) -> Any:
+    return rows

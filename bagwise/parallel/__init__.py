@@ -5,7 +5,7 @@ from bagwise.parallel.aligned import aligned, aligned_empty
 from bagwise.parallel.blas import openmp_threads, small_products, torch_threads
 from bagwise.parallel.journal import checkpoint, current_journal
 from bagwise.parallel.local import cores, forced_threads, in_threads, run, stream, threads
-from bagwise.parallel.parts import Parts, map_parts, map_reduce, watched
+from bagwise.parallel.parts import Parts, held, map_parts, map_reduce, watched
 from bagwise.parallel.pool import Workers
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "cores",
     "current_journal",
     "forced_threads",
+    "held",
     "in_threads",
     "map_parts",
     "map_reduce",

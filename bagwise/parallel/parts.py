@@ -12,7 +12,8 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from contextvars import ContextVar
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from threadpoolctl import threadpool_limits
 
@@ -20,9 +21,21 @@ from bagwise.parallel.ahead import read_ahead
 from bagwise.parallel.aligned import aligned
 from bagwise.parallel.journal import current_journal
 
-__all__ = ["FAN_IN", "Engine", "Part", "Parts", "add", "map_parts", "map_reduce", "ordered_sum", "watched"]
+__all__ = [
+    "FAN_IN",
+    "Engine",
+    "Part",
+    "Parts",
+    "add",
+    "held",
+    "map_parts",
+    "map_reduce",
+    "ordered_sum",
+    "watched",
+]
 
 FAN_IN = 32  # statistics that are added one after the other; more are added by a tree
+SMALL = 2.0**27  # bytes, of one part: what is made from all parts may be kept in memory up to this size
 
 Step = Callable[[Any, Any], Any]
 Combine = Callable[[Any, Any], Any]
@@ -87,11 +100,35 @@ class Parts:
         """What all parts together are."""
         return hashlib.sha256("".join(part.key for part in self.items).encode()).hexdigest()
 
-    def map(self, function: Callable[[Any], Any]) -> Parts:
-        """The same parts after a function; it must be found by name in other processes, or be a partial."""
-        content = hashlib.sha256(pickle.dumps(function)).hexdigest() if self.streamed else ""
-        items = [_Mapped(self, k, function, content) for k in range(len(self))]
+    def map(self, function: Callable[..., Any], each: Sequence[Any] | None = None) -> Parts:
+        """The same parts after a function; it must be found by name in other processes, or be a partial.
+
+        ``each`` holds something for every part, which the function gets before the part.
+        """
+        common = _digest(function) if self.streamed else ""
+        items = [_Mapped(self, k, function, common) for k in range(len(self))]
+        for item, told in zip(items, each or ()):
+            item.function = partial(function, told)
+            item.content += _digest(told) if self.streamed else ""
         return Parts(items, streamed=self.streamed, one_thread=self.one_thread)
+
+    def settled(self, n_bytes: float) -> Parts:
+        """The same parts, made once and kept without what they were made from.
+
+        Parts that are streamed stay as they are, unless all of them together are at most `SMALL` bytes, as
+        ``n_bytes`` says, and no cluster works on them.
+        """
+        if self.streamed and (n_bytes > SMALL or current_engine.get() is not None):
+            return self
+        limits = threadpool_limits(1, user_api="blas") if self.one_thread else nullcontext()
+        with limits:
+            items = [
+                _Value(value, part.key, part.name)
+                for part, value in zip(
+                    self.items, read_ahead(self.load, range(len(self)), int(self.streamed))
+                )
+            ]
+        return Parts(items, streamed=False, one_thread=self.one_thread)
 
     def load(self, k: int) -> Any:
         """Part ``k``, ready for a step."""
@@ -111,17 +148,40 @@ class Parts:
         return self.load(0)
 
 
+class _Value(NamedTuple):
+    """Something in memory as a part."""
+
+    value: Any
+    key: str = "memory"
+    name: str = "memory"
+    n_bytes: int = 0
+
+    def load(self) -> Any:
+        return self.value
+
+
+def held(value: Any) -> Parts:
+    """Something in memory as the only part.
+
+    Examples
+    --------
+    >>> held(3).only()
+    3
+    """
+    return Parts([_Value(value)], streamed=False, one_thread=False)
+
+
 class _Mapped:
     """A part after a function."""
 
     def __init__(self, parts: Parts, k: int, function: Callable[[Any], Any], content: str) -> None:
         self._parts: Parts | None = None if parts.streamed else parts  # where the part may be kept
         self._k = k
-        self.part, self.function, self._content = parts.items[k], function, content
+        self.part, self.function, self.content = parts.items[k], function, content
 
     @property
     def key(self) -> str:
-        return hashlib.sha256((self.part.key + self._content).encode()).hexdigest()
+        return hashlib.sha256((self.part.key + self.content).encode()).hexdigest()
 
     @property
     def name(self) -> str:
@@ -133,6 +193,10 @@ class _Mapped:
 
     def load(self) -> Any:
         return self.function(self.part.load() if self._parts is None else self._parts.load(self._k))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(pickle.dumps(value)).hexdigest()
 
 
 # ---------------------------------------------------------------------- going over parts

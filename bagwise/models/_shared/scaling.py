@@ -16,12 +16,12 @@ later.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from bagwise.parallel import Parts, aligned_empty, map_reduce
+from bagwise.parallel import Parts, aligned_empty, held, map_reduce
 
 SCALINGS = ("standard", "minmax", "l2", "none")
 TEXT_SHARE = 0.1  # share of values that are not zero below which instances count as text
@@ -82,21 +82,7 @@ def learn_scaling(
     >>> float(scaling.shift[0]), scaling.factor
     (3.0, array([0.5, 0. ]))
     """
-    rows = _Rows(X, weights)
-    return scaling_of(Parts([rows], streamed=False, one_thread=False), kind, X.shape[1], X.dtype, text=text)
-
-
-class _Rows(NamedTuple):
-    """Instances in memory and their weights, as the only part."""
-
-    X: Any
-    weights: np.ndarray | None
-    key: str = "memory"
-    name: str = "memory"
-    n_bytes: int = 0
-
-    def load(self) -> Any:
-        return positive_rows(self.X, self.weights)
+    return scaling_of(held(positive_rows(X, weights)), kind, X.shape[1], X.dtype, text=text)
 
 
 def positive_rows(X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from bagwise.models.gp.posterior import (
     find_mode,
     is_dense,
 )
+from bagwise.models.gp.sums import Point, Problem
 
 _ASTRAY = 10.0  # growth of the change that sends an extrapolation back
 _LONGEST = 16.0  # longest extrapolation, in plain steps
@@ -53,8 +55,7 @@ def symmetric_root(K: np.ndarray) -> np.ndarray:
 
 
 def learn_label_covariance(
-    Z: np.ndarray,
-    likelihoods: list[Any],
+    problems: list[Problem],
     K: np.ndarray,
     structure: str,
     *,
@@ -68,34 +69,32 @@ def learn_label_covariance(
 
     Parameters
     ----------
-    Z : ndarray of shape (rows, m)
-        Features.
-    likelihoods : list
+    problems : list of Problem
         The likelihood, preceded by easier ones whose modes lead to it (annealing).
     K : ndarray of shape (Q, Q)
         Where to start.
     structure : "full", "diagonal", "scalar" or "fixed"
         What K_f may be.
     """
-    m, n_labels = Z.shape[1], len(K)
+    problem = problems[-1]
+    m, n_labels = problem.m, len(K)
     b = np.zeros((m, n_labels)) if b is None else b
     # the same signs in every round: noise that changed from round to round would keep K_f from settling
     signs = np.random.default_rng(0).integers(0, 2, (n_probes, m, n_labels)) * 2.0 - 1.0
     root = symmetric_root(K)
-    for easier in likelihoods[:-1]:
-        b = find_mode(Z, easier, root, b, 1e-3).b
-    likelihood = likelihoods[-1]
+    for easier in problems[:-1]:
+        b = find_mode(easier, root, b, 1e-3).b
     residuals: list[float] = []
 
     def m_step(K, b, old_root):
         root = symmetric_root(K)
-        b = _better_start(Z, likelihood, b, old_root, root)
+        b = _better_start(problem, b, old_root, root)
         # no more exact than the steps of K_f are long
-        mode = find_mode(Z, likelihood, root, b, max(0.05 * tol, min(1e-3, 0.02 * (residuals or [1.0])[-1])))
-        if is_dense(m, root, rows=len(Z)):
-            curvature = dense_curvature(Z, likelihood, mode.state, root)
+        mode = find_mode(problem, root, b, max(0.05 * tol, min(1e-3, 0.02 * (residuals or [1.0])[-1])))
+        if is_dense(problem, root):
+            curvature = dense_curvature(problem, mode.point, root)
         else:
-            curvature = block_curvature(Z, likelihood, mode.state, root, signs)
+            curvature = rough_curvature(problem, mode.point, root, signs)
         w = mode.b @ root
         new = (w.T @ w + root @ curvature.traces @ root) / m  # fixed points of Eq. (32): K H K = 0
         new = constrained(new, structure)
@@ -118,26 +117,33 @@ def learn_label_covariance(
             break
         K = constrained(extrapolated(K, first, plain), structure)
     old_root, root = root, symmetric_root(K)
-    mode = find_mode(Z, likelihood, root, _better_start(Z, likelihood, b, old_root, root), mode_tol)
+    mode = find_mode(problem, root, _better_start(problem, b, old_root, root), mode_tol)
     return Learned(K, root, mode, residuals)
 
 
-def _better_start(Z, likelihood, b, old_root, root):
+def _better_start(problem: Problem, b, old_root, root):
     """Whitened weights for a new K_f: the old ones, or those that keep the latent values as they are."""
     if not b.any() or np.array_equal(old_root, root):
         return b
     values, vectors = linalg.eigh(root)
     inverse = (vectors / np.maximum(values, 1e-3 * values[-1])) @ vectors.T
     starts = (b, (b @ old_root) @ inverse)
-    return max(starts, key=lambda x: likelihood.slopes(Z @ (x @ root))[0] - 0.5 * np.vdot(x, x))
+    values = problem.values([x @ root for x in starts])
+    kept, moved = (value - 0.5 * np.vdot(x, x) for value, x in zip(values, starts))
+    return starts[int(moved > kept)]
 
 
-def final_curvature(Z, likelihood, learned: Learned, limit: int) -> Curvature:
+def rough_curvature(problem: Problem, point: Point, root: np.ndarray, probes: Any = None) -> Curvature:
+    """Curvature at a point from the diagonal blocks."""
+    return block_curvature(problem.diagonals(point), root, partial(problem.bend, point), probes)
+
+
+def final_curvature(problem: Problem, learned: Learned, limit: int) -> Curvature:
     """Exact curvature with covariances where the system is small enough, blocks otherwise."""
-    state, root = learned.mode.state, learned.root
-    if is_dense(Z.shape[1], root, max(limit, DENSE_LIMIT), rows=len(Z)):
-        return dense_curvature(Z, likelihood, state, root, covariance=True)
-    return block_curvature(Z, likelihood, state, root)
+    point, root = learned.mode.point, learned.root
+    if is_dense(problem, root, max(limit, DENSE_LIMIT)):
+        return dense_curvature(problem, point, root, covariance=True)
+    return rough_curvature(problem, point, root)
 
 
 def constrained(K: np.ndarray, structure: str) -> np.ndarray:

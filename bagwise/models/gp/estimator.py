@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
 from bagwise.base import MIMLClassifier, Traits
+from bagwise.base.blocks import Block, Blocks, blocks_in_memory, evenly, gathered
+from bagwise.models.gp.features import Data, Training
 from bagwise.models.gp.learn import learn, means_of, unsettled
 from bagwise.models.gp.logistic_kernels import logistic_normal_log_odds
 from bagwise.models.gp.predict import Predictor
-from bagwise.models.gp.select import choose
-from bagwise.models.gp.settings import PARAMETERS, check_covariance
-from bagwise.models.gp.transforms import apply_transform, learn_transform, refuse_huge
+from bagwise.models.gp.select import MOST_BAGS, MOST_INSTANCES, choose
+from bagwise.models.gp.settings import PARAMETERS, check_covariance, check_sums
+from bagwise.models.gp.transforms import transform_of, transformed
 from bagwise.parallel import small_products
 
 
@@ -115,6 +118,11 @@ class MIMLGP(MIMLClassifier):
     Kernels between bags are means over pairs of instances; the paper's are sums, with the counts moved
     into d and W_0: the same model, better scaled.
 
+    `bagwise.ShardedBags` of one part are bags in memory. With several parts widths and transforms are
+    compared on up to 1000 bags, and a kernel that is not linear is spanned by landmark bags (of at most 100
+    instances each), drawn ("nystroem") or found among up to 2000 bags ("pivoted", "auto"); features, mode
+    and ``K_f`` are sums over all bags. What needs all pairs of bags is refused.
+
     *Differences from [1]_.*
 
     - The M step of Eq. (32) is taken in weight space, where its divisor is m, not the number of instances:
@@ -150,7 +158,7 @@ class MIMLGP(MIMLClassifier):
     [(120, 10), (120, 10)]
     """
 
-    traits = Traits(instances="model", probabilities=True)
+    traits = Traits(instances="model", probabilities=True, shards=True)
     _parameters = PARAMETERS
 
     def __init__(
@@ -207,21 +215,34 @@ class MIMLGP(MIMLClassifier):
     # ------------------------------------------------------------------ learning
 
     def _fit(self, bags: Bags, Y: np.ndarray) -> None:
-        check_covariance(self.label_covariance, Y.shape[1])
+        self._fit_blocks(blocks_in_memory(bags, Y))
+
+    def _fit_blocks(self, blocks: Blocks) -> None:
+        if len(blocks) == 1:  # of shards with one part, too: they are no more than bags in memory
+            blocks = blocks_in_memory(*blocks.only()[:2])
+            sample = blocks.only()
+        else:
+            check_sums(self)
+            sample = gathered(blocks, evenly(blocks.n_bags, MOST_BAGS), MOST_INSTANCES)
+        check_covariance(self.label_covariance, blocks.n_labels)
         random_state = check_random_state(self.random_state)
         for name in ("candidates_", "candidate_scores_"):
             self.__dict__.pop(name, None)
-        self.scaling_, self.width_, compared = choose(self, bags, Y, random_state)
+        self.scaling_, self.width_, compared = choose(self, sample.bags, sample.Y, random_state)
         if compared:
             self.candidates_, self.candidate_scores_ = compared
-        self._transform = learn_transform(bags.X, self.scaling_)
-        X = self._transformed(bags)
-        found = learn(self, X, bags.offsets, Y, self.width_, random_state)
-        self._keep(found, X, bags.offsets)
+        n_features, dtype = sample.bags.n_features, sample.bags.dtype
+        self._transform = transform_of(blocks.map(_instances), self.scaling_, n_features, dtype)
+        single = self.assumption == "standard"
+        parts = blocks.map(partial(_data, self.scaling_, self._transform, single))
+        part_rows = blocks.part_rows if single else blocks.part_bags
+        training = Training(parts, part_rows, n_features, blocks.n_labels)
+        found = learn(self, training, self.width_, random_state)
+        self._keep(found, training)
         if not self.converged_:
-            warnings.warn(unsettled(self), ConvergenceWarning, stacklevel=3)
+            warnings.warn(unsettled(self), ConvergenceWarning, stacklevel=4)
 
-    def _keep(self, found: Any, X: Any, offsets: np.ndarray) -> None:
+    def _keep(self, found: Any, training: Training) -> None:
         learned, features = found.learned, found.features
         self.label_covariance_ = learned.K
         deviations = np.sqrt(np.maximum(np.diag(learned.K), 1e-300))
@@ -229,19 +250,17 @@ class MIMLGP(MIMLClassifier):
         self.log_evidence_ = float(learned.mode.objective - 0.5 * found.curvature.log_det)
         self.n_iter_, self.objective_ = len(learned.residuals), np.array(learned.residuals)
         self.converged_ = found.structure == "fixed" or bool(learned.residuals[-1] <= self.tol)
-        self.constant_, self.rank_ = features.kernel.constant, found.P.shape[1]
+        self.constant_, self.rank_ = features.kernel.constant, found.problem.m
         self.weights_ = learned.mode.b @ learned.root
         self.weight_covariance_: Any = found.curvature.covariance
         self.projection_, self.intercept_ = features.projection, features.intercept
         self.landmarks_ = None if features.landmarks is None else Bags(features.landmarks, features.offsets)
-        self.dual_coef_, self.dual_intercept_, self.training_bags_ = means_of(self, found, X, offsets)
+        self.dual_coef_, self.dual_intercept_, self.training_bags_ = means_of(self, found, training)
 
     # ------------------------------------------------------------------ predicting
 
     def _transformed(self, bags: Bags) -> Any:
-        X = apply_transform(bags.X, self.scaling_, self._transform)
-        refuse_huge(X, bags)
-        return X
+        return transformed(bags, self.scaling_, self._transform)
 
     def _latent(self, bags: Bags, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         with small_products(bags.n_instances * self.rank_ * 10.0):
@@ -298,3 +317,14 @@ class MIMLGP(MIMLClassifier):
         order = np.argsort(-np.abs(R[a, b]), kind="stable")[:k]
         names = getattr(self, "label_names_", range(len(R)))
         return [(names[a[i]], names[b[i]], float(R[a[i], b[i]])) for i in order]
+
+
+def _instances(block: Block) -> tuple[Any, None]:
+    return block.bags.X, None
+
+
+def _data(transform: str, scaling: Any, single: bool, block: Block) -> Data:
+    """A block as the kernel sees it."""
+    offsets = block.bags.offsets
+    data = Data(transformed(block.bags, transform, scaling), offsets, block.Y, offsets)
+    return data.single() if single else data

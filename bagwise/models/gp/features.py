@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg
 
-from bagwise.bags import instance_rows
+from bagwise.bags import Bags, instance_rows
+from bagwise.base.blocks import evenly, thinned
 from bagwise.models.gp.covariances import InstanceKernel, bag_means, dense
-from bagwise.parallel import small_products
+from bagwise.parallel import Parts, held, map_parts, map_reduce, small_products
 
 EIGEN_LIMIT = 3000  # bags up to which the bags' own Gram matrix is decomposed
 LINEAR_LIMIT = 1000  # features up to which a linear kernel keeps its features whole
 RANK_LIMIT = 1000  # rank at which a pivoted Cholesky factor stops unless told otherwise
 CELLS_LIMIT = 3e7  # and the numbers in it (240 MB, of which some copies are made)
 _NEGLIGIBLE = 1e-12  # of the largest eigenvalue
+# Of bags in several parts landmarks are found among some, and are not whole: all bags are compared with them
+# in every pass. Ranks are such that the systems of all labels together can be factored.
+SAMPLE = 2000
+LANDMARK_INSTANCES = 100
+SAMPLE_RANK, UNKNOWNS = 300, 3000
 
 
 @dataclass
@@ -49,36 +56,118 @@ class FeatureMap:
         return self.kernel.between(X, offsets, self.landmarks, self.offsets)
 
 
+class Data(NamedTuple):
+    """Transformed instances: rows of the kernel by ``offsets``, and the bags with their labels."""
+
+    X: Any
+    offsets: np.ndarray
+    Y: np.ndarray
+    bags: np.ndarray
+
+    def single(self) -> Data:
+        """The same with every instance as a row of the kernel."""
+        return self._replace(offsets=np.arange(self.X.shape[0] + 1))
+
+
+class Features(NamedTuple):
+    """Features of the rows of some bags, and what `Data` says of the bags."""
+
+    P: np.ndarray
+    Y: np.ndarray
+    bags: np.ndarray
+
+
+@dataclass
+class Training:
+    """All training bags in parts.
+
+    Parameters
+    ----------
+    parts : Parts
+        Each loads as `Data`.
+    part_rows : ndarray of int
+        Rows of the kernel in each.
+    n_features, n_labels : int
+        Number of features and of labels.
+    """
+
+    parts: Parts
+    part_rows: np.ndarray
+    n_features: int
+    n_labels: int
+
+    @classmethod
+    def of(cls, X: Any, offsets: np.ndarray, Y: np.ndarray, *, single: bool = False) -> Training:
+        """Transformed bags in memory; ``single`` makes every instance a row of the kernel."""
+        data = Data(X, offsets, Y, offsets).single() if single else Data(X, offsets, Y, offsets)
+        return cls(held(data), np.array([len(data.offsets) - 1]), X.shape[1], Y.shape[1])
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the kernel in all parts."""
+        return int(self.part_rows.sum())
+
+    def only(self) -> tuple[Any, np.ndarray]:
+        """Instances and offsets of the only part."""
+        return self.parts.only()[:2]
+
+    def some(self, which: np.ndarray) -> tuple[Any, np.ndarray]:
+        """Instances and offsets of some rows; of several parts at most `LANDMARK_INSTANCES` of each."""
+        if len(self.parts) == 1:
+            return take_bags(*self.only(), which)
+        ends = np.cumsum(self.part_rows)
+        cuts = np.split(which, np.searchsorted(which, ends[:-1]))
+        each = [cut - (end - n) for cut, end, n in zip(cuts, ends, self.part_rows)]
+        found = Bags.concat(list(map_parts(_as_is, None, self.parts.map(_taken, each))))
+        return found.X, found.offsets
+
+
+def _taken(which: np.ndarray, data: Data) -> Bags:
+    return thinned(Bags(*take_bags(data.X, data.offsets, which)), LANDMARK_INSTANCES)
+
+
+def _as_is(_: None, part: Any) -> Any:
+    return part
+
+
 def build_features(
     kernel: InstanceKernel,
-    X: Any,
-    offsets: np.ndarray,
+    training: Training,
     *,
     factor: str,
     share: float,
     rank: int | None,
     random_state: np.random.RandomState,
-) -> tuple[np.ndarray, FeatureMap]:
-    """Factor the mean kernel of bags; for single instances ``offsets`` counts rows.
+) -> tuple[Parts, FeatureMap]:
+    """Factor the mean kernel of bags; for single instances the offsets of `Data` count rows.
 
     Returns
     -------
-    P : ndarray of shape (n_bags, m)
-        Columns are orthogonal, the longest first, which is what makes the block preconditioner good.
+    parts : Parts
+        Each loads as `Features`. Columns of all P are orthogonal, the longest first, which is what makes the
+        block preconditioner good.
     map : FeatureMap
         The same for other bags.
     """
-    n, d = len(offsets) - 1, X.shape[1]
+    n, d = training.n_rows, training.n_features
+    several = len(training.parts) > 1
     # decompositions of such matrices wait more than they gain from a second core unless it is quite idle
-    with small_products(0.0 if max(n, d) <= EIGEN_LIMIT else np.inf):
+    with small_products(0.0 if several or max(n, d) <= EIGEN_LIMIT else np.inf):
         if kernel.kernel == "linear" and factor in ("auto", "eigen") and d <= min(EIGEN_LIMIT, max(n, 1000)):
             keep = 1.0 if factor == "auto" and d <= LINEAR_LIMIT else share
-            return _explicit(kernel, X, offsets, keep, rank)
+            return _explicit(kernel, training, keep, rank)
+        if several and factor != "nystroem":
+            return _pivoted_sample(kernel, training, share, rank)
         if factor == "eigen" or (factor == "auto" and n <= EIGEN_LIMIT):
-            return _eigen(kernel, X, offsets, share, rank)
+            return _in_memory(training, *_eigen(kernel, *training.only(), share, rank))
         if factor == "nystroem":
-            return _nystroem(kernel, X, offsets, rank, random_state)
-        return _pivoted(kernel, X, offsets, share, rank)
+            return _nystroem(kernel, training, rank, random_state)
+        return _in_memory(training, *_pivoted(kernel, *training.only(), share, rank))
+
+
+def _in_memory(training: Training, P: np.ndarray, found: FeatureMap) -> tuple[Parts, FeatureMap]:
+    data = training.parts.only()
+    return held(Features(P, data.Y, data.bags)), found
 
 
 def _leading(values: np.ndarray, share: float, rank: int | None, trace: float) -> int:
@@ -93,12 +182,10 @@ def _leading(values: np.ndarray, share: float, rank: int | None, trace: float) -
     return max(1, min(enough, positive))
 
 
-def _explicit(kernel, X, offsets, share, rank):
+def _explicit(kernel, training, share, rank):
     """Linear kernel: rotate the mean instances so that P'P is diagonal; nothing of size n x n."""
-    Z = dense(bag_means(X, offsets))
-    if kernel.constant > 0:
-        Z = np.hstack([Z, np.full((len(Z), 1), kernel.constant**0.5)])
-    values, vectors = linalg.eigh(Z.T @ Z)
+    means = mean_instances(training, kernel.constant)
+    values, vectors = linalg.eigh(map_reduce(_own_product, None, means))
     order = np.argsort(values)[::-1]
     m = _leading(values[order], share, rank, values.sum())
     V = _signed(vectors[:, order[:m]])
@@ -106,7 +193,28 @@ def _explicit(kernel, X, offsets, share, rank):
         projection, intercept = V[:-1], kernel.constant**0.5 * V[-1]
     else:
         projection, intercept = V, np.zeros(m)
-    return Z @ V, FeatureMap(kernel, np.ascontiguousarray(projection), intercept, whole=True)
+    found = FeatureMap(kernel, np.ascontiguousarray(projection), intercept, whole=True)
+    return means.map(partial(_times, V)), found
+
+
+def mean_instances(training: Training, constant: float) -> Parts:
+    """Mean instance of each bag, with the constant's share as last column where there is one."""
+    return training.parts.map(partial(_means, constant))
+
+
+def _means(constant: float, data: Data) -> Features:
+    Z = dense(bag_means(data.X, data.offsets))
+    if constant > 0:
+        Z = np.hstack([Z, np.full((len(Z), 1), constant**0.5)])
+    return Features(Z, data.Y, data.bags)
+
+
+def _own_product(_: None, features: Features) -> np.ndarray:
+    return features.P.T @ features.P
+
+
+def _times(V: np.ndarray, features: Features) -> Features:
+    return features._replace(P=features.P @ V)
 
 
 def _eigen(kernel, X, offsets, share, rank):
@@ -143,22 +251,30 @@ def _leading_pairs(K, share, rank):
     return values[::-1], (Q @ vectors)[:, ::-1]
 
 
-def _nystroem(kernel, X, offsets, rank, random_state):
+def _nystroem(kernel, training, rank, random_state):
     """Randomly chosen landmark bags, P = K_nm K_mm^{-1/2}, then rotated."""
-    n = len(offsets) - 1
+    n = training.n_rows
     m = min(n, 100 if rank is None else rank)
-    chosen = np.sort(random_state.permutation(n)[:m])
-    landmarks, z_offsets = take_bags(X, offsets, chosen)
+    draw = np.random.default_rng(random_state.randint(2**31 - 1))  # in memory of m, not of n
+    landmarks, z_offsets = training.some(np.sort(draw.choice(n, m, replace=False, shuffle=False)))
     values, vectors = linalg.eigh(kernel.gram(landmarks, z_offsets))
     good = values > 1e-10 * values[-1]
     root = vectors[:, good] / np.sqrt(values[good])
-    return _rotated(kernel, X, offsets, landmarks, z_offsets, root)
+    return _rotated(kernel, training, landmarks, z_offsets, root)
 
 
-def _pivoted(kernel, X, offsets, share, rank):
+def _pivoted_sample(kernel, training, share, rank):
+    """Landmarks that a pivoted Cholesky factor finds in some of the bags of several parts, then as above."""
+    X, offsets = training.some(evenly(training.n_rows, SAMPLE))
+    limit = max(20, min(SAMPLE_RANK, UNKNOWNS // training.n_labels))
+    _, found = _pivoted(kernel, X, offsets, share, rank, limit)
+    return _rotated(kernel, training, found.landmarks, found.offsets, found.projection)
+
+
+def _pivoted(kernel, X, offsets, share, rank, most=RANK_LIMIT):
     """Pivoted Cholesky factor: one column of the kernel per step, that of the bag explained worst."""
     n = len(offsets) - 1
-    limit = min(n, max(1, min(RANK_LIMIT, int(CELLS_LIMIT / n))) if rank is None else rank)
+    limit = min(n, max(1, min(most, int(CELLS_LIMIT / n))) if rank is None else rank)
     left = kernel.with_itself(X, offsets)
     trace, floor = left.sum(), 1e-10 * left.max()
     stop = (1.0 - share) * trace if rank is None else 0.0
@@ -188,11 +304,17 @@ def _pivoted(kernel, X, offsets, share, rank):
     return P, FeatureMap(kernel, inverse @ vectors, np.zeros(m), landmarks, z_offsets)
 
 
-def _rotated(kernel, X, offsets, landmarks, z_offsets, root):
-    P = kernel.between(X, offsets, landmarks, z_offsets) @ root
-    _, vectors = linalg.eigh(P.T @ P)
+def _rotated(kernel, training, landmarks, z_offsets, root):
+    whole = FeatureMap(kernel, root, np.zeros(root.shape[1]), landmarks, z_offsets)
+    P = training.parts.map(partial(_projected, whole))
+    _, vectors = linalg.eigh(map_reduce(_own_product, None, P))
     vectors = _signed(vectors[:, ::-1])
-    return P @ vectors, FeatureMap(kernel, root @ vectors, np.zeros(len(vectors)), landmarks, z_offsets)
+    found = FeatureMap(kernel, root @ vectors, np.zeros(len(vectors)), landmarks, z_offsets)
+    return P.map(partial(_times, vectors)), found
+
+
+def _projected(found: FeatureMap, data: Data) -> Features:
+    return Features(found.base(data.X, data.offsets) @ found.projection, data.Y, data.bags)
 
 
 def _signed(vectors: np.ndarray) -> np.ndarray:

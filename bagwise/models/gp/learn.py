@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ from sklearn.utils import check_random_state
 from bagwise.bags import Bags
 from bagwise.errors import quoted
 from bagwise.models.gp.covariances import InstanceKernel
-from bagwise.models.gp.em import Learned, final_curvature, learn_label_covariance
-from bagwise.models.gp.features import FeatureMap, build_features
+from bagwise.models.gp.em import Learned, final_curvature, learn_label_covariance, rough_curvature
+from bagwise.models.gp.features import FeatureMap, Features, Training, build_features, mean_instances
 from bagwise.models.gp.likelihood import CollectiveLikelihood, StandardLikelihood
-from bagwise.models.gp.posterior import DENSE_LIMIT, Curvature, block_curvature
-from bagwise.parallel import small_products
+from bagwise.models.gp.posterior import DENSE_LIMIT, Curvature
+from bagwise.models.gp.sums import Problem, Rows
+from bagwise.parallel import Parts, map_reduce, small_products
 
 
 @dataclass
@@ -24,60 +26,54 @@ class Found:
 
     Parameters
     ----------
-    P : ndarray of shape (rows, m)
-        Features of the training bags, or of their instances.
     features : FeatureMap
-        How others are computed.
+        How features are computed.
     structure : str
         What K_f could be.
+    problem : Problem
+        The likelihood of the training bags.
     learned : Learned
         K_f and the mode.
     curvature : Curvature
         Around the mode.
     """
 
-    P: np.ndarray
     features: FeatureMap
     structure: str
+    problem: Problem
     learned: Learned
     curvature: Curvature
 
 
-def learn(
-    model: Any, X: Any, offsets: np.ndarray, Y: np.ndarray, width: float, random_state: np.random.RandomState
-) -> Found:
+def learn(model: Any, training: Training, width: float, random_state: Any) -> Found:
     """Factor the kernel, learn K_f and the weights by the settings of ``model``."""
-    P, features = _features(model, X, offsets, width, random_state)
-    likelihoods = _likelihoods(model, Y, offsets)
-    K, structure = _start(model, P, Y.shape[1])
-    small = P.shape[1] * Y.shape[1] <= DENSE_LIMIT
-    with small_products(P.size * Y.shape[1]):
+    problems, features = _problems(model, training, width, random_state)
+    problem, n_labels = problems[-1], training.n_labels
+    K, structure = _start(model, problem, n_labels)
+    with small_products(_products(problem, n_labels)):
         learned = learn_label_covariance(
-            P,
-            likelihoods,
+            problems,
             K,
             structure,
             tol=model.tol,
             max_iter=model.max_iter,
             n_probes=model.n_probes,
             # K_* d amplifies what is left up to 1e4 times; features times weights do not
-            mode_tol=1e-9 if small or is_exact(model, features) else 1e-6,
+            mode_tol=1e-9 if problem.m * n_labels <= DENSE_LIMIT or is_exact(model, features) else 1e-6,
         )
-        curvature = final_curvature(P, likelihoods[-1], learned, model.exact_limit)
-    return Found(P, features, structure, learned, curvature)
+        curvature = final_curvature(problem, learned, model.exact_limit)
+    return Found(features, structure, problem, learned, curvature)
 
 
 def quick_evidence(
-    model: Any, X: Any, offsets: np.ndarray, Y: np.ndarray, width: float, K: np.ndarray | None
+    model: Any, training: Training, width: float, K: np.ndarray | None
 ) -> tuple[float, np.ndarray]:
     """Evidence at a loose tolerance and the learned K_f, for comparisons; ``K`` is where to start."""
-    P, _ = _features(model, X, offsets, width, check_random_state(0))
-    likelihoods = _likelihoods(model, Y, offsets)
-    start, structure = _start(model, P, Y.shape[1])
-    with small_products(P.size * Y.shape[1]):
+    problems, _ = _problems(model, training, width, check_random_state(0))
+    start, structure = _start(model, problems[-1], training.n_labels)
+    with small_products(_products(problems[-1], training.n_labels)):
         learned = learn_label_covariance(
-            P,
-            likelihoods,
+            problems,
             start if K is None else K,
             structure,
             tol=max(model.tol, 1e-2),
@@ -85,8 +81,13 @@ def quick_evidence(
             n_probes=0,
             mode_tol=1e-4,
         )
-        curvature = block_curvature(P, likelihoods[-1], learned.mode.state, learned.root)
+        curvature = rough_curvature(problems[-1], learned.mode.point, learned.root)
     return learned.mode.objective - 0.5 * curvature.log_det, learned.K
+
+
+def _products(problem: Problem, n_labels: int) -> float:
+    """Multiplications of one product; several parts are worked on by one thread each."""
+    return 0.0 if problem.parts.one_thread else float(problem.n_rows) * problem.m * n_labels
 
 
 def is_exact(model: Any, features: FeatureMap) -> bool:
@@ -95,17 +96,33 @@ def is_exact(model: Any, features: FeatureMap) -> bool:
     return wanted and model.assumption == "collective"
 
 
-def means_of(model: Any, found: Found, X: Any, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray, Any]:
+def means_of(model: Any, found: Found, training: Training) -> tuple[np.ndarray, np.ndarray, Any]:
     """Coefficients and intercept of predictive means; training bags, if these need the kernel with all."""
     features, learned = found.features, found.learned
     if not is_exact(model, features):
         weights = learned.mode.b @ learned.root
         return features.projection @ weights, features.intercept @ weights, None
-    dual = learned.mode.slope @ learned.K  # Eq. (18): F_* = K_* d
+    # Eq. (18): F_* = K_* d
     if features.landmarks is None:  # linear: K_* d is linear in the mean instance
-        return features.base(X, offsets).T @ dual, features.kernel.constant * dual.sum(axis=0), None
+        constant = features.kernel.constant
+        V = features.projection
+        if constant > 0:
+            V = np.vstack([V, features.intercept / constant**0.5])
+        told = (V, learned.mode.point.w)
+        dual = map_reduce(_pull_of_means, told, mean_instances(training, constant)) @ learned.K
+        if constant > 0:
+            return dual[:-1], constant**0.5 * dual[-1], None
+        return dual, np.zeros(dual.shape[1]), None
+    dual = found.problem.parts.only().at(learned.mode.point.w)[1] @ learned.K
     # with landmarks that are not all bags: means with all training bags, variances from the landmarks
-    return dual, np.zeros(dual.shape[1]), None if features.whole else Bags(X, offsets)
+    return dual, np.zeros(dual.shape[1]), None if features.whole else Bags(*training.only())
+
+
+def _pull_of_means(params: Any, means: Features) -> np.ndarray:
+    """Mean instances times d."""
+    V, w = params
+    d = CollectiveLikelihood(means.Y).slopes((means.P @ V) @ w)[1]
+    return means.P.T @ d
 
 
 def unsettled(model: Any) -> str:
@@ -122,38 +139,51 @@ def unsettled(model: Any) -> str:
     )
 
 
-def _features(model, X, offsets, width, random_state) -> tuple[np.ndarray, FeatureMap]:
+def _features(model: Any, training: Training, width: float, random_state: Any) -> tuple[Parts, FeatureMap]:
     kernel = InstanceKernel(model.kernel, width, 0.0)
-    single = np.arange(X.shape[0] + 1)
     factor = model.factor
     if model.constant is not None:
         kernel.constant = float(model.constant)
     elif model.assumption == "standard":
-        kernel.constant = float(kernel.with_itself(X, single).mean())
+        kernel.constant = float(kernel.with_itself(*training.only()).mean())
     if model.assumption == "standard":
-        offsets = single
         if factor == "auto" and model.kernel != "linear":
             factor = "pivoted"
     elif model.mode == "paper":
         factor = "eigen"
     share = 0.995 if model.mode == "paper" else model.share
     return build_features(
-        kernel, X, offsets, factor=factor, share=share, rank=model.rank, random_state=random_state
+        kernel, training, factor=factor, share=share, rank=model.rank, random_state=random_state
     )
 
 
-def _likelihoods(model, Y, offsets) -> list[Any]:
-    if model.assumption == "collective":
-        return [CollectiveLikelihood(Y)]
-    return [StandardLikelihood(Y, offsets, v) for v in model.sharpness]
+def _problems(
+    model: Any, training: Training, width: float, random_state: Any
+) -> tuple[list[Problem], FeatureMap]:
+    P, features = _features(model, training, width, random_state)
+    n, m = training.n_rows, features.projection.shape[1]
+    sharpness = (None,) if model.assumption == "collective" else model.sharpness
+    rows = [P.map(partial(_rows, v)).settled(8.0 * n * (m + training.n_labels)) for v in sharpness]
+    return [Problem(parts, n, m) for parts in rows], features
 
 
-def _start(model, P, n_labels):
+def _rows(sharpness: float | None, features: Features) -> Rows:
+    P, Y, offsets = features
+    return Rows(
+        P, CollectiveLikelihood(Y) if sharpness is None else StandardLikelihood(Y, offsets, sharpness)
+    )
+
+
+def _start(model: Any, problem: Problem, n_labels: int) -> tuple[np.ndarray, str]:
     """K_f where learning starts, and what it may be."""
     if not isinstance(model.label_covariance, str):
         return np.array(model.label_covariance, dtype=np.float64), "fixed"
     if model.label_covariance == "identity":
         return np.eye(n_labels) * (1.0 if model.scale is None else model.scale), "fixed"
-    size = float((P**2).sum()) / len(P)
+    size = map_reduce(_size, None, problem.parts) / problem.n_rows
     scale = 10.0 / max(size, 1e-12) if model.scale is None else model.scale
     return np.eye(n_labels) * scale, model.label_covariance
+
+
+def _size(_: None, rows: Rows) -> float:
+    return float((rows.Z**2).sum())

@@ -8,12 +8,15 @@ whose eigenvalues are at least 1 whatever the kernel and K_f.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 from scipy import linalg
 
+from bagwise.models.gp.sums import Point, Problem
+
 DENSE_LIMIT = 600  # unknowns up to which the matrix of the system is built and factored
+DENSE_LIMIT_OF_PARTS = 3000  # the same where bags come in several parts
 DENSE_PRODUCTS = 5e9  # multiplications that building it may take
 
 
@@ -41,41 +44,45 @@ def is_diagonal(L: np.ndarray) -> bool:
     return bool(np.count_nonzero(L - np.diag(np.diag(L))) == 0)
 
 
-def is_dense(m: int, L: np.ndarray, limit: int = DENSE_LIMIT, rows: int = 0) -> bool:
-    """Whether the systems are small enough to be built from ``rows`` rows and factored."""
+def is_dense(problem: Problem, L: np.ndarray, limit: int | None = None) -> bool:
+    """Whether the systems are small enough to be built and factored."""
+    m = problem.m
     unknowns = m if is_diagonal(L) else m * len(L)
-    return unknowns <= limit and float(rows) * m * m * len(L) <= DENSE_PRODUCTS
+    limit = DENSE_LIMIT if limit is None else limit
+    if len(problem.parts) > 1:  # a product with the matrix is a pass over all parts, building it is one, too
+        return unknowns <= max(limit, DENSE_LIMIT_OF_PARTS)
+    return unknowns <= limit and float(problem.n_rows) * m * m * len(L) <= DENSE_PRODUCTS
 
 
 # ---------------------------------------------------------------------- small systems: Cholesky
 
 
-def _whole_matrix(Z, likelihood, state, L):
+def _whole_matrix(problem: Problem, point: Point, L):
     """``A`` as a (Q m, Q m) matrix, label by label."""
-    m, n_labels = Z.shape[1], len(L)
-    G = np.stack([likelihood.gram(state, Z, s).ravel() for s in range(n_labels)])
+    grams = problem.grams(point)
+    n_labels, m, _ = grams.shape
     pairs = (L[:, :, None] * L[:, None, :]).reshape(n_labels, -1)  # l_sa l_sb
-    A = (pairs.T @ G).reshape(n_labels, n_labels, m, m).transpose(0, 2, 1, 3)
+    A = (pairs.T @ grams.reshape(n_labels, -1)).reshape(n_labels, n_labels, m, m).transpose(0, 2, 1, 3)
     A = np.ascontiguousarray(A).reshape(n_labels * m, n_labels * m)
     A[np.diag_indices_from(A)] += 1.0
     return A
 
 
-def _label_matrix(Z, likelihood, state, L, s):
-    A = L[s, s] ** 2 * likelihood.gram(state, Z, s)
+def _label_matrix(problem: Problem, point: Point, L, s):
+    A = L[s, s] ** 2 * problem.gram(point, s)
     A[np.diag_indices_from(A)] += 1.0
     return A
 
 
-def _dense_direction(Z, likelihood, state, L, gradient):
-    m, n_labels = Z.shape[1], len(L)
+def _dense_direction(problem: Problem, point: Point, L, gradient):
+    m, n_labels = gradient.shape
     if not is_diagonal(L):
-        A = _whole_matrix(Z, likelihood, state, L)
+        A = _whole_matrix(problem, point, L)
         x = linalg.cho_solve(linalg.cho_factor(A, lower=True, overwrite_a=True), gradient.T.ravel())
         return x.reshape(n_labels, m).T
     out = np.empty_like(gradient)
     for s in range(n_labels):
-        A = _label_matrix(Z, likelihood, state, L, s)
+        A = _label_matrix(problem, point, L, s)
         out[:, s] = linalg.cho_solve(linalg.cho_factor(A, lower=True, overwrite_a=True), gradient[:, s])
     return out
 
@@ -89,20 +96,20 @@ def _inverse(A):
     return inverse + np.tril(inverse, -1).T, log_det
 
 
-def dense_curvature(Z, likelihood, state, L, covariance=False) -> Curvature:
+def dense_curvature(problem: Problem, point: Point, L, covariance=False) -> Curvature:
     """Exact traces, log-determinant and covariances, by factoring ``A``."""
-    m, n_labels = Z.shape[1], len(L)
+    m, n_labels = point.w.shape
     S = np.empty((n_labels, m, m)) if covariance else None
     if is_diagonal(L):
         traces, log_det = np.zeros((n_labels, n_labels)), 0.0
         for s in range(n_labels):
-            inverse, part = _inverse(_label_matrix(Z, likelihood, state, L, s))
+            inverse, part = _inverse(_label_matrix(problem, point, L, s))
             traces[s, s] = np.trace(inverse)
             log_det += part
             if S is not None:
                 S[s] = L[s, s] ** 2 * inverse
         return Curvature(traces, log_det, S)
-    inverse, log_det = _inverse(_whole_matrix(Z, likelihood, state, L))
+    inverse, log_det = _inverse(_whole_matrix(problem, point, L))
     blocks = inverse.reshape(n_labels, m, n_labels, m)
     if S is not None:
         for s in range(n_labels):
@@ -113,33 +120,23 @@ def dense_curvature(Z, likelihood, state, L, covariance=False) -> Curvature:
 # ---------------------------------------------------------------------- large systems: conjugate gradients
 
 
-def block_preconditioner(Z, likelihood, state, L):
+def block_preconditioner(diagonals, L):
     """Inverses of the diagonal blocks M_k = I + L diag(Z' C_s Z)_kk L of ``A``, and their log-determinant."""
-    h = likelihood.gram_diagonal(state, Z)
-    M = np.matmul(L[None] * h[:, None, :], L)
+    M = np.matmul(L[None] * diagonals[:, None, :], L)
     M[:, np.arange(len(L)), np.arange(len(L))] += 1.0
     C = np.linalg.cholesky(M)
     log_det = 2.0 * np.log(np.einsum("kaa->ka", C)).sum()
     return np.linalg.inv(M), log_det
 
 
-def solve_many(Z, likelihood, state, L, right, inverses, rtol, max_steps=200):
+def solve_many(bend, L, right, inverses, rtol, max_steps=200):
     """Preconditioned conjugate gradients on ``A x = right`` for right sides of shape (r, m, Q).
 
-    Products are taken in the precision of ``Z``.
+    ``bend`` gives Z' C Z v of directions of that shape.
     """
-    if isinstance(state, np.ndarray):
-        state = state.astype(Z.dtype, copy=False)
 
     def product(x):
-        # all right sides in one product: Z is large and Q small, so reading Z is what takes the time
-        r, m, n_labels = x.shape
-        V = np.ascontiguousarray((x @ L).transpose(1, 0, 2), dtype=Z.dtype)
-        F = Z @ V.reshape(m, r * n_labels)
-        for i in range(r):
-            part = slice(i * n_labels, (i + 1) * n_labels)
-            F[:, part] = likelihood.bend(state, F[:, part])
-        return x + (Z.T @ F).reshape(m, r, n_labels).transpose(1, 0, 2) @ L
+        return x + bend(x @ L) @ L
 
     def precondition(x):
         return np.matmul(inverses, x[..., None])[..., 0]
@@ -166,16 +163,16 @@ def solve_many(Z, likelihood, state, L, right, inverses, rtol, max_steps=200):
     return x
 
 
-def block_curvature(Z, likelihood, state, L, probes=None) -> Curvature:
+def block_curvature(diagonals, L, bend=None, probes=None) -> Curvature:
     """Traces, log-determinant and variances from the diagonal blocks of ``A``.
 
     With probes (r, m, Q) of random signs, the traces are corrected by z'(A^{-1} - M^{-1})z, whose mean is
     what the blocks miss.
     """
-    inverses, log_det = block_preconditioner(Z, likelihood, state, L)
+    inverses, log_det = block_preconditioner(diagonals, L)
     T = inverses.sum(axis=0)
     if probes is not None and len(probes):
-        x = solve_many(Z.astype(np.float32), likelihood, state, L, probes, inverses, rtol=0.05, max_steps=10)
+        x = solve_many(bend, L, probes, inverses, rtol=0.05, max_steps=10)
         x -= np.matmul(inverses, probes[..., None])[..., 0]
         missing = np.einsum("rka,rkb->ab", x, probes) / len(probes)
         values, vectors = linalg.eigh(T + (missing + missing.T) / 2.0)
@@ -198,10 +195,8 @@ class Mode:
         Whitened weights; ``b @ L`` are the weights.
     objective : float
         Log-likelihood less half the squared length of ``b``.
-    state : object
-        Curvature of the likelihood at the mode.
-    slope : ndarray of shape (rows, Q)
-        Gradient of the log-likelihood by ``F``: d of the paper.
+    point : Point
+        The likelihood at these weights.
     error : float
         Relative size of the gradient: |b - L Z'd| / |b|.
     n_steps : int
@@ -210,54 +205,45 @@ class Mode:
 
     b: np.ndarray
     objective: float
-    state: Any
-    slope: np.ndarray
+    point: Point
     error: float
     n_steps: int
 
 
-def find_mode(Z, likelihood, L, b, tol, max_steps=100) -> Mode:
+def find_mode(problem: Problem, L: np.ndarray, b: np.ndarray, tol: float, max_steps: int = 100) -> Mode:
     """Newton's method with step halving, Eq. (35) in weight space.
 
     Large systems are solved only as well as the step needs, in single precision; the gradient, which
     decides where the mode is, is always in double precision.
     """
-    dense = is_dense(Z.shape[1], L, rows=len(Z))
-    Z_single = None if dense else Z.astype(np.float32)
+    dense = is_dense(problem, L)
     inverses = None
-    F = Z @ (b @ L)
-    value, d, state = likelihood.slopes(F)
+    here = problem.at(b @ L, dense)
     for n_steps in range(max_steps + 1):
-        pull = (Z.T @ d) @ L
+        pull = here.pull @ L
         gradient = pull - b
-        objective = value - 0.5 * np.vdot(b, b)
+        objective = here.value - 0.5 * np.vdot(b, b)
         size = max(float(np.linalg.norm(b)), float(np.linalg.norm(pull)), 1e-300)
         error = float(np.linalg.norm(gradient)) / size
         if error <= tol or n_steps == max_steps:
             break
         if dense:
-            x = _dense_direction(Z, likelihood, state, L, gradient)
+            x = _dense_direction(problem, here, L, gradient)
         else:
             if inverses is None or n_steps % 4 == 0:  # a preconditioner of the last steps will do
-                inverses = block_preconditioner(Z, likelihood, state, L)[0]
+                inverses = block_preconditioner(problem.diagonals(here), L)[0]
             rtol = min(0.1, max(0.3 * tol / error, 1e-3))
-            x = solve_many(Z_single, likelihood, state, L, gradient[None], inverses, rtol)[0]
+            x = solve_many(partial(problem.bend, here), L, gradient[None], inverses, rtol)[0]
         ascent = np.vdot(gradient, x)
-        move = Z @ (x @ L)
         t = 1.0
         slack = 1e-13 * (1.0 + abs(objective))  # at the end the objective no longer shows the progress
         while t > 1e-6:
             new = b + t * x
-            new_F = F + t * move
-            value, d, state = likelihood.slopes(new_F)
-            if value - 0.5 * np.vdot(new, new) >= objective + 1e-4 * t * ascent - slack:
+            there = problem.at(new @ L, dense)
+            if there.value - 0.5 * np.vdot(new, new) >= objective + 1e-4 * t * ascent - slack:
                 break
             t *= 0.5
         else:  # no step goes up: rounding, or a direction that is none
-            value, d, state = likelihood.slopes(F)
             break
-        b, F = new, new_F
-        if n_steps % 10 == 9:  # summed steps gather rounding
-            F = Z @ (b @ L)
-            value, d, state = likelihood.slopes(F)
-    return Mode(b, objective, state, d, error, n_steps)
+        b, here = new, there
+    return Mode(b, objective, here, error, n_steps)

@@ -9,8 +9,9 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
-from bagwise.bags import Bags
+from bagwise.base.blocks import evenly, thinned
 from bagwise.models._shared.scaling import is_text
+from bagwise.models.gp.features import Training
 from bagwise.models.gp.learn import quick_evidence
 from bagwise.models.gp.transforms import apply_transform, is_huge, learn_transform, refuse_huge
 
@@ -33,24 +34,14 @@ def choose(
     candidates = [(t, w) for t in dict.fromkeys(transforms) for w in _widths(model, bags, t)]
     if len(candidates) == 1:
         return *candidates[0], None
-    bags = thinned(bags)
+    bags = thinned(bags, MOST_INSTANCES)
     if how == "evidence":
-        some = np.unique(np.linspace(0, len(bags) - 1, min(len(bags), MOST_BAGS)).astype(np.int64))
+        some = evenly(len(bags), MOST_BAGS)
         scores = by_evidence(model, bags[some], Y[some], candidates)
     else:
         seed = int(random_state.randint(2**31 - 1))
         scores = by_cross_validation(model, bags, Y, candidates, seed)
     return *candidates[int(np.argmax(scores))], (candidates, scores)
-
-
-def thinned(bags: Any) -> Any:
-    """Bags with at most `MOST_INSTANCES` instances each, evenly spaced: enough for a comparison."""
-    if bags.sizes.max() <= MOST_INSTANCES:
-        return bags
-    kept = [np.unique(np.linspace(0, n - 1, min(n, MOST_INSTANCES)).astype(np.int64)) for n in bags.sizes]
-    offsets = np.cumsum([0, *(len(rows) for rows in kept)])
-    rows = np.concatenate(kept) + np.repeat(bags.offsets[:-1], np.diff(offsets))
-    return Bags(bags.X[rows], offsets)
 
 
 def _by_kind(X: Any, several: bool) -> list[str]:
@@ -71,7 +62,7 @@ def _widths(model: Any, bags: Any, transform: str) -> list[float]:
 def width_grid(bags: Any, transform: str) -> np.ndarray:
     """Eight widths around the median distance between instances, of which at most 1000 are looked at."""
     X = bags.X
-    rows = np.unique(np.linspace(0, X.shape[0] - 1, min(X.shape[0], 1000)).astype(np.int64))
+    rows = evenly(X.shape[0], 1000)
     Z = apply_transform(X, transform, learn_transform(X, transform))
     refuse_huge(Z, bags)
     Z = Z[rows]
@@ -85,13 +76,15 @@ def width_grid(bags: Any, transform: str) -> np.ndarray:
 
 def by_evidence(model: Any, bags: Any, Y: np.ndarray, candidates: list[tuple[str, float]]) -> np.ndarray:
     """Laplace evidence of each candidate, with log-determinants from blocks so that all are comparable."""
-    values, K, X, last = [], None, None, None
+    values, K, training, last = [], None, None, None
     for transform, width in candidates:
         if transform != last:
             K = None  # another scale: the covariance of the last candidate is no good start
             X = apply_transform(bags.X, transform, learn_transform(bags.X, transform))
             refuse_huge(X, bags)
-        value, K = quick_evidence(model, X, bags.offsets, Y, width, K)
+            training = Training.of(X, bags.offsets, Y, single=model.assumption == "standard")
+        assert training is not None
+        value, K = quick_evidence(model, training, width, K)
         values.append(value)
         last = transform
     return np.array(values)

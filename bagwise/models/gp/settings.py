@@ -38,6 +38,20 @@ PARAMETERS: Rules = {
 }
 
 
+def check_sums(model: Any) -> None:
+    """Refuse, on shards of several parts, settings that look at all pairs of bags."""
+    others = {
+        "assumption": ("standard", "features of all instances", "'collective'"),
+        "mode": ("paper", "the kernel between all pairs of bags", "'fast'"),
+        "cross": ("exact", "the kernel with all training bags", "'auto'"),
+        "factor": ("eigen", "the kernel between all pairs of bags", "'auto', 'pivoted' or 'nystroem'"),
+    }
+    for name, (refused, why, instead) in others.items():
+        linear = model.kernel == "linear" and name in ("cross", "factor")
+        if getattr(model, name) == refused and not linear:
+            raise ValueError(f"{name}={refused!r} needs {why} at once; on shards use {name}={instead}")
+
+
 def check_covariance(given: Any, n_labels: int) -> None:
     """Refuse what is neither a structure nor a covariance matrix of the labels."""
     if isinstance(given, str):

@@ -13,7 +13,8 @@ from scipy import sparse
 
 from bagwise.bags import Bags
 from bagwise.errors import DataError, quoted
-from bagwise.models._shared.scaling import Scaling, apply_scaling, learn_scaling
+from bagwise.models._shared.scaling import Scaling, apply_scaling, scaling_of
+from bagwise.parallel import Parts, held
 
 TRANSFORMS = ("none", "minmax", "standard", "l2", "sqrt", "log", "sqrt-l2", "log-l2")
 _HUGE = 1e100  # squared distances of larger values leave the range of numbers
@@ -21,9 +22,14 @@ _HUGE = 1e100  # squared distances of larger values leave the range of numbers
 
 def learn_transform(X: Any, transform: str) -> Scaling:
     """Learn from training instances what the transform of this name does to any instance."""
+    return transform_of(held((X, None)), transform, X.shape[1], X.dtype)
+
+
+def transform_of(parts: Parts, transform: str, n_features: int, dtype: Any) -> Scaling:
+    """The same from instances in parts, as `scaling_of` takes them."""
     kind = {"sqrt-l2": "l2", "log-l2": "l2", "sqrt": "none", "log": "none"}.get(transform, transform)
-    found = learn_scaling(X, kind)
-    return replace(found, shift=np.zeros(X.shape[1]))
+    found = scaling_of(parts, kind, n_features, dtype)
+    return replace(found, shift=np.zeros(n_features))
 
 
 def apply_transform(X: Any, transform: str, scaling: Scaling) -> Any:
@@ -34,6 +40,13 @@ def apply_transform(X: Any, transform: str, scaling: Scaling) -> Any:
         bent = np.sqrt(np.abs(values)) if transform.startswith("sqrt") else np.log1p(np.abs(values))
         values[...] = np.copysign(bent, values)
     return apply_scaling(X, scaling)
+
+
+def transformed(bags: Bags, transform: str, scaling: Scaling) -> Any:
+    """Instances after the transform, all of them small enough to be squared."""
+    X = apply_transform(bags.X, transform, scaling)
+    refuse_huge(X, bags)
+    return X
 
 
 def is_huge(X: Any) -> bool:

@@ -20,10 +20,10 @@ class _TraitsOfInner:
 
     def __get__(self, model: Any, owner: type) -> Traits:
         if model is None:
-            return replace(MMMIL.traits)
+            return replace(MMMIL.traits, shards=False)
         inner = model._inner()
         if hasattr(inner, "traits"):
-            return replace(inner.traits, sample_weight=False)
+            return replace(inner.traits, sample_weight=False, shards=False)
         # a pipeline or a search decides by itself what it takes
         return Traits(probabilities=hasattr(inner, "predict_proba"), views=True, empty_bags=True)
 

@@ -2,6 +2,7 @@
 
 import tracemalloc
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,12 +16,13 @@ from sklearn.gaussian_process.kernels import RBF
 from threadpoolctl import threadpool_limits
 
 from bagwise import Bags, load_dataset
+from bagwise.base.blocks import thinned
 from bagwise.errors import DataError
 from bagwise.models.gp import maxima
 from bagwise.models.gp.covariances import InstanceKernel, bag_means
 from bagwise.models.gp.em import constrained, extrapolated, learn_label_covariance, symmetric_root
 from bagwise.models.gp.estimator import MIMLGP
-from bagwise.models.gp.features import build_features
+from bagwise.models.gp.features import Training, build_features
 from bagwise.models.gp.gaussian_kernels import gaussian_means, gaussian_pair_sums
 from bagwise.models.gp.likelihood import CollectiveLikelihood, StandardLikelihood
 from bagwise.models.gp.logistic_kernels import logistic_normal_log_odds
@@ -32,7 +34,7 @@ from bagwise.models.gp.posterior import (
     find_mode,
     solve_many,
 )
-from bagwise.models.gp.select import thinned
+from bagwise.models.gp.sums import Problem
 from bagwise.models.gp.transforms import TRANSFORMS, apply_transform, learn_transform
 
 
@@ -52,6 +54,10 @@ def problem(n=12, n_labels=3, d=3, seed=0, sizes=None):
     means = np.add.reduceat(F, offsets[:-1]) / sizes[:, None]
     Y = (rng.random(means.shape) < expit(2 * means)).astype(np.int8)
     return Bags(X, offsets), Y
+
+
+def training_of(bags):
+    return Training.of(bags.X, bags.offsets, np.zeros((len(bags), 1), np.int8))
 
 
 def gaussian(A, B, width):
@@ -301,15 +307,15 @@ def test_factors_reproduce_the_kernel(factor, kind):
     bags, _ = problem(25, d=4, seed=7)
     kernel = InstanceKernel(kind, 2.0, 0.1)
     K = kernel.gram(bags.X, bags.offsets)
-    P, features = build_features(
+    parts, features = build_features(
         kernel,
-        bags.X,
-        bags.offsets,
+        training_of(bags),
         factor=factor,
         share=1.0,
         rank=25 if factor == "nystroem" else None,
         random_state=np.random.RandomState(0),
     )
+    P = parts.only().P
     assert_allclose(P @ P.T, K, atol=1e-6 * K.max())
     again = features.base(bags.X, bags.offsets) @ features.projection + features.intercept
     assert_allclose(again, P, atol=1e-5 * np.abs(P).max())
@@ -324,9 +330,10 @@ def test_share_of_the_trace(factor):
     trace = kernel.with_itself(bags.X, bags.offsets).sum()
     ranks = []
     for share in (0.8, 0.95, 0.999):
-        P, _ = build_features(
-            kernel, bags.X, bags.offsets, factor=factor, share=share, rank=None, random_state=None
+        parts, _ = build_features(
+            kernel, training_of(bags), factor=factor, share=share, rank=None, random_state=None
         )
+        P = parts.only().P
         assert (P**2).sum() >= (share - 1e-9) * trace
         ranks.append(P.shape[1])
     assert ranks == sorted(ranks) and ranks[0] < ranks[-1] < 60
@@ -435,14 +442,14 @@ def test_m_step_is_the_damped_step_of_the_paper():
     bags, Y = problem(n=10, seed=3)
     K0, width = spd(3, seed=4), 1.2
     kernel = InstanceKernel("gaussian", width, 0.0)
-    Z, _ = build_features(
-        kernel, bags.X, bags.offsets, factor="eigen", share=1.0, rank=None, random_state=None
+    parts, _ = build_features(
+        kernel, training_of(bags), factor="eigen", share=1.0, rank=None, random_state=None
     )
-    likelihood, root = CollectiveLikelihood(Y), symmetric_root(K0)
-    mode = find_mode(Z, likelihood, root, np.zeros((Z.shape[1], 3)), 1e-12)
+    likelihoods, root = Problem.of(parts.only().P, CollectiveLikelihood(Y)), symmetric_root(K0)
+    m = likelihoods.m
+    mode = find_mode(likelihoods, root, np.zeros((m, 3)), 1e-12)
     w = mode.b @ root
-    m = Z.shape[1]
-    ours = (w.T @ w + root @ dense_curvature(Z, likelihood, mode.state, root).traces @ root) / m
+    ours = (w.T @ w + root @ dense_curvature(likelihoods, mode.point, root).traces @ root) / m
     _, W, d, _, prior = dense_laplace(bags, Y, K0, width)
     H = dense_H(W, d, prior, K0, kernel.gram(bags.X, bags.offsets))
     paper = K0 - K0 @ H @ K0 / bags.n_instances  # Eq. (32)
@@ -465,20 +472,19 @@ def test_learned_covariance_is_a_fixed_point():
 def test_acceleration_reaches_the_fixed_point_of_plain_em():
     bags, Y = problem(n=60, n_labels=2, seed=6)
     kernel = InstanceKernel("gaussian", 2.0, 0.0)
-    Z, _ = build_features(
-        kernel, bags.X, bags.offsets, factor="eigen", share=0.99, rank=None, random_state=None
+    parts, _ = build_features(
+        kernel, training_of(bags), factor="eigen", share=0.99, rank=None, random_state=None
     )
-    likelihood, K = CollectiveLikelihood(Y), 10.0 * np.eye(2)
-    fast = learn_label_covariance(
-        Z, [likelihood], K, "full", tol=1e-6, max_iter=400, n_probes=0, mode_tol=1e-9
-    )
-    b = np.zeros((Z.shape[1], 2))
+    likelihoods, K = Problem.of(parts.only().P, CollectiveLikelihood(Y)), 10.0 * np.eye(2)
+    fast = learn_label_covariance([likelihoods], K, "full", tol=1e-6, max_iter=400, n_probes=0, mode_tol=1e-9)
+    m = likelihoods.m
+    b = np.zeros((m, 2))
     for _ in range(400):  # plain steps
         root = symmetric_root(K)
-        mode = find_mode(Z, likelihood, root, b, 1e-7)
+        mode = find_mode(likelihoods, root, b, 1e-7)
         b = mode.b
         w = mode.b @ root
-        new = (w.T @ w + root @ dense_curvature(Z, likelihood, mode.state, root).traces @ root) / Z.shape[1]
+        new = (w.T @ w + root @ dense_curvature(likelihoods, mode.point, root).traces @ root) / m
         change = np.linalg.norm(new - K) / np.linalg.norm(K)
         K = new
         if change < 1e-6:
@@ -500,7 +506,9 @@ def test_conjugate_gradients_and_blocks_agree_with_cholesky(standard, diagonal):
         likelihood, Z = CollectiveLikelihood(Y), bag_means(Z, bags.offsets)
     L = symmetric_root(np.diag([1.0, 2.0, 0.5]) if diagonal else spd(3))
     rng = np.random.default_rng(0)
-    _, _, state = likelihood.slopes(Z @ rng.normal(size=(3, 3)))
+    whole = Problem.of(Z, likelihood)
+    point = whole.at(rng.normal(size=(3, 3)))
+    _, _, state = likelihood.slopes(Z @ point.w)
     m, Q = Z.shape[1], 3
     A = np.eye(m * Q)
     for s in range(Q):
@@ -512,18 +520,19 @@ def test_conjugate_gradients_and_blocks_agree_with_cholesky(standard, diagonal):
         assert_allclose(likelihood.gram_diagonal(state, Z)[:, s], np.diag(G), atol=1e-10)
         A += np.kron(np.outer(L[s], L[s]), G)
     inverse = np.linalg.inv(A)
-    exact = dense_curvature(Z, likelihood, state, L, covariance=True)
+    exact = dense_curvature(whole, point, L, covariance=True)
     blocks = inverse.reshape(Q, m, Q, m)
     assert_allclose(exact.traces, np.einsum("akbk->ab", blocks), atol=1e-9)
     assert_allclose(exact.log_det, np.linalg.slogdet(A)[1])
     for s in range(Q):
         assert_allclose(exact.covariance[s], np.einsum("a,akbj,b->kj", L[s], blocks, L[s]), atol=1e-9)
     right = rng.normal(size=(2, m, Q))
-    x = solve_many(Z, likelihood, state, L, right, block_preconditioner(Z, likelihood, state, L)[0], 1e-10)
+    diagonals, bend = whole.diagonals(point), partial(whole.bend, point, single=False)
+    x = solve_many(bend, L, right, block_preconditioner(diagonals, L)[0], 1e-10)
     for i in range(2):
         assert_allclose(x[i].T.ravel(), inverse @ right[i].T.ravel(), atol=1e-8)
     signs = rng.integers(0, 2, (3000, m, Q)) * 2.0 - 1.0
-    rough, better = (block_curvature(Z, likelihood, state, L, p) for p in (None, signs))
+    rough, better = (block_curvature(diagonals, L, bend, p) for p in (None, signs))
     assert rough.log_det >= exact.log_det - 1e-9  # Fischer's inequality: the evidence is a lower bound
     assert_allclose(better.traces, exact.traces, atol=0.1)
     assert (rough.covariance <= np.einsum("skk->ks", exact.covariance) + 1e-9).all()
@@ -738,7 +747,7 @@ def test_width_by_evidence_and_transforms():
 def test_comparisons_look_at_a_part_of_large_bags(monkeypatch):
     bags, Y = problem(n=20, seed=18, sizes=[50, 3, 1, *[4] * 17])
     monkeypatch.setattr("bagwise.models.gp.select.MOST_INSTANCES", 6)
-    part = thinned(bags)
+    part = thinned(bags, 6)
     assert part.sizes.tolist() == [6, 3, 1, *[4] * 17]
     assert_allclose(part.X[[0, 5]], bags.X[[0, 49]])
     assert_allclose(part.X[6:], bags.X[50:])

@@ -1,0 +1,175 @@
+"""MIML-GP, MM-MIL and MIMLmix on shards: one part is the fit in memory, many agree everywhere."""
+
+import os
+import warnings
+
+import numpy as np
+import pytest
+
+from bagwise import Bags, ShardedBags, checkpoint, load_dataset, on_cluster
+from bagwise.models import MIMLGP
+from bagwise.parallel import journal as journals
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+LEARNERS = {
+    "gp": lambda: MIMLGP(width=[2.0, 3.0], rank=20, label_covariance="scalar", max_iter=2),
+    "gp, linear": lambda: MIMLGP("linear", constant=0.1, max_iter=2),
+    "gp, drawn landmarks": lambda: MIMLGP(
+        width=3.0, factor="nystroem", rank=20, label_covariance="diagonal", max_iter=2, random_state=0
+    ),
+}
+
+
+ON_A_CLUSTER = ("gp, drawn landmarks",)
+
+
+def state(model):
+    """Everything learned, flat."""
+    found = {}
+    for name, value in vars(model).items():
+        if name.endswith("_") and not name.startswith("_"):
+            found |= dict(flat(name, value))
+    return found
+
+
+def flat(name, value):
+    if isinstance(value, Bags):
+        value = (value.X, value.offsets)
+    if isinstance(value, (list, tuple)):
+        for k, item in enumerate(value):
+            yield from flat(f"{name}[{k}]", item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from flat(f"{name}[{key}]", item)
+    elif isinstance(value, (np.ndarray, float, int)):
+        yield name, np.asarray(value)
+
+
+def same_bits(one, other):
+    first, second = state(one), state(other)
+    assert first.keys() == second.keys() and len(first) > 5
+    for name, value in first.items():
+        np.testing.assert_array_equal(value, second[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_dataset("digits", n_bags=120)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, digits):
+    place = tmp_path_factory.mktemp("shards")
+    ShardedBags.write(digits, place / "many", part_bytes=30_000)
+    ShardedBags.write(digits, place / "one")
+    return place
+
+
+@pytest.fixture(scope="module")
+def streamed(folder):
+    """Fits to several streamed parts, made once."""
+    shards = ShardedBags.open(folder / "many")
+    assert shards.n_parts > 4
+    return {name: make().fit(shards) for name, make in LEARNERS.items()}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_one_part_is_the_fit_in_memory(folder, digits, name):
+    in_memory = LEARNERS[name]().fit(digits.bags, digits.Y)
+    same_bits(in_memory, LEARNERS[name]().fit(ShardedBags.open(folder / "one")))
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_streamed_and_held_parts_agree(folder, streamed, name):
+    shards = ShardedBags.open(folder / "many").in_memory()
+    same_bits(streamed[name], LEARNERS[name]().fit(shards))
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_fit_that_was_stopped_goes_on(folder, streamed, name, tmp_path, monkeypatch):
+    shards = ShardedBags.open(folder / "many")
+    keep, left = journals.Journal.keep, [5]
+
+    def stop(self, value):
+        keep(self, value)
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(journals.Journal, "keep", stop)
+    with pytest.raises(KeyboardInterrupt), checkpoint(tmp_path / "fit"):
+        LEARNERS[name]().fit(shards)
+    with checkpoint(tmp_path / "fit") as journal:
+        assert journal.n_known == 5
+        same_bits(LEARNERS[name]().fit(shards), streamed[name])
+
+
+@pytest.mark.skipif(os.name == "nt", reason="as the other tests of clusters")
+def test_two_workers_have_the_same_bits(folder, streamed):
+    pytest.importorskip("distributed")
+    shards = ShardedBags.open(folder / "many")
+    with on_cluster("local:2"):
+        for name in ON_A_CLUSTER:
+            same_bits(LEARNERS[name]().fit(shards), streamed[name])
+
+
+# ---------------------------------------------------------------------- what cannot be a sum
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (MIMLGP(factor="eigen"), "all pairs of bags at once; on shards use factor='auto', 'pivoted'"),
+        (MIMLGP(assumption="standard"), "on shards use assumption='collective'"),
+        (MIMLGP(cross="exact"), "on shards use cross='auto'"),
+        (MIMLGP(mode="paper"), "on shards use mode='fast'"),
+    ],
+)
+def test_refusals(folder, model, says):
+    with pytest.raises(ValueError, match=says) as refused:
+        model.fit(ShardedBags.open(folder / "many"))
+    assert "\n" not in str(refused.value)
+
+
+# ---------------------------------------------------------------------- MIML-GP
+
+
+def test_gp_as_it_is_without_settings(folder, digits):
+    shards = ShardedBags.open(folder / "many")
+    on_shards, in_memory = MIMLGP().fit(shards), MIMLGP().fit(digits.bags, digits.Y)
+    assert on_shards.width_ == in_memory.width_ and on_shards.scaling_ == in_memory.scaling_
+    apart = np.abs(on_shards.predict_proba(shards) - in_memory.predict_proba(digits.bags))
+    assert apart.mean() < 0.03  # landmarks against all pairs
+
+
+def test_linear_gp_of_parts_is_the_exact_model(folder, digits):
+    """The same likelihood summed in another order: nothing is drawn or left out."""
+    shards = ShardedBags.open(folder / "many")
+    settings = {"scaling": "minmax", "label_covariance": "diagonal", "tol": 1e-6, "max_iter": 200}
+    on_shards = MIMLGP("linear", **settings).fit(shards)
+    in_memory = MIMLGP("linear", **settings).fit(digits.bags, digits.Y)
+    np.testing.assert_allclose(on_shards.label_covariance_, in_memory.label_covariance_, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(
+        on_shards.predict_proba(shards), in_memory.predict_proba(digits.bags), atol=1e-4
+    )
+
+
+def test_gp_by_conjugate_gradients_over_parts(folder, monkeypatch):
+    shards = ShardedBags.open(folder / "many")
+    settings = {"width": 3.0, "rank": 15, "label_covariance": "identity", "scale": 5.0}
+    factored = MIMLGP(**settings).fit(shards)
+    monkeypatch.setattr("bagwise.models.gp.posterior.DENSE_LIMIT_OF_PARTS", 0)
+    monkeypatch.setattr("bagwise.models.gp.posterior.DENSE_LIMIT", 0)
+    iterated = MIMLGP(**settings).fit(shards)
+    np.testing.assert_allclose(iterated.weights_, factored.weights_, rtol=1e-4, atol=1e-6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        same_bits(iterated, MIMLGP(**settings).fit(shards.in_memory()))
+
+
+def test_gp_features_that_are_too_many_to_keep(folder, streamed, monkeypatch):
+    """Made again in every pass, with the same bits."""
+    monkeypatch.setattr("bagwise.parallel.parts.SMALL", 0.0)
+    shards = ShardedBags.open(folder / "many")
+    same_bits(LEARNERS["gp, drawn landmarks"]().fit(shards), streamed["gp, drawn landmarks"])
