@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, ParameterGrid, StratifiedKFold
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
 
+from bagwise.bench.search import division, search, search_mimlfast
 from bagwise.errors import DataError
-from bagwise.metrics import get_scorer
-from bagwise.model_selection import MultilabelKFold, select_mimlfast
 from bagwise.preprocessing import OnInstances, RBFDictionary
 from bagwise.registry import get_estimator
 
@@ -30,8 +28,8 @@ def fit_model(spec: Mapping[str, Any], bags: Any, y: np.ndarray, seed: int) -> t
         standardised logistic regression); ``divide``: a number that features are divided by;
         ``rbf``: similarities to all training instances in their place, the width in mean squared distances;
         ``steps``: what is done to instances first ("standard", "minmax", "sqrt", "l2"); ``search``: choice of
-        settings inside the training bags, with ``grid``, ``cv`` folds and ``scoring``, or
-        ``kind = "mimlfast"`` for the search of that method's own paper.
+        settings inside the training bags, see `bagwise.bench.search`, or ``kind = "mimlfast"`` for the search
+        of that method's own paper.
     bags, y : Bags, ndarray
         The training bags.
     seed : int
@@ -47,52 +45,14 @@ def fit_model(spec: Mapping[str, Any], bags: Any, y: np.ndarray, seed: int) -> t
         model.set_params(random_state=seed)
     steps = [OnInstances(_transformer(step)) for step in spec.get("steps", ())]
     if "divide" in spec:
-        steps.append(OnInstances(FunctionTransformer(_divide, kw_args={"by": spec["divide"]})))
+        steps.append(division(spec["divide"]))
     if "rbf" in spec:
         steps.append(OnInstances(RBFDictionary(scale=spec["rbf"])))
-    search = spec.get("search")
-    if search is None:
-        return (make_pipeline(*steps, model) if steps else model).fit(bags, y), {}
-    if search.get("kind") == "mimlfast":
-        return _select(model, steps, search, bags, y, seed)
-    return _search(make_pipeline(*steps, model) if steps else model, search, bags, y, seed)
-
-
-def _search(model: Any, search: Mapping[str, Any], bags: Any, y: np.ndarray, seed: int) -> tuple[Any, dict]:
-    """Grid search whose folds suit the targets: by class, or by label set."""
-    grids = search["grid"] if isinstance(search["grid"], list) else [search["grid"]]
-    if isinstance(model, Pipeline):
-        last = model.steps[-1][0]
-        grids = [{f"{last}__{name}": values for name, values in grid.items()} for grid in grids]
-    settings = list(ParameterGrid(grids))
-    if len(settings) == 1:
-        return model.set_params(**settings[0]).fit(bags, y), {}  # nothing to choose from
-    cv, scoring = search["cv"], search["scoring"]
-    if y.ndim == 1:
-        folds: Any = StratifiedKFold(cv, shuffle=True, random_state=seed)
-    else:
-        folds, scoring = MultilabelKFold(cv, random_state=seed), get_scorer(scoring)
-    found = GridSearchCV(model, grids, scoring=scoring, cv=folds, error_score="raise").fit(bags, y)
-    return found.best_estimator_, {name.split("__")[-1]: v for name, v in found.best_params_.items()}
-
-
-def _select(
-    model: Any, steps: list[Any], search: Mapping[str, Any], bags: Any, y: np.ndarray, seed: int
-) -> tuple[Any, dict]:
-    """The search of MIMLfast's own paper, which shares work between settings."""
-    for step in steps:
-        bags = step.fit_transform(bags)
-    choice = select_mimlfast(
-        bags,
-        y,
-        estimator=model,
-        grid=search["grid"],
-        cv=search["cv"],
-        random_state=seed,
-        show_progress=False,
-    )
-    fitted = choice.best_estimator
-    return (make_pipeline(*steps, fitted) if steps else fitted), choice.best_params
+    how = spec.get("search")
+    if how is not None and how.get("kind") == "mimlfast":
+        return search_mimlfast(model, steps, how, bags, y, seed)
+    whole = make_pipeline(*steps, model) if steps else model
+    return (whole.fit(bags, y), {}) if how is None else search(whole, how, bags, y, seed)
 
 
 def _classifier(name: str, bags: Any) -> Any:
@@ -100,10 +60,6 @@ def _classifier(name: str, bags: Any) -> Any:
         raise DataError(f"no classifier {name!r} to wrap; there is logistic")
     centred = not getattr(bags, "is_sparse", False)
     return make_pipeline(StandardScaler(with_mean=centred), LogisticRegression(max_iter=1000))
-
-
-def _divide(X: Any, by: float) -> Any:
-    return X / by
 
 
 def _transformer(step: str) -> Any:

@@ -30,6 +30,7 @@ from bagwise.kernels.numeric import frozen
 from bagwise.parallel import cores, in_threads
 from bagwise.utils.compiled import kernel, part
 from bagwise.utils.devices import card_for
+from bagwise.utils.memo import remembered
 from bagwise.utils.offsets import checked_offsets
 
 __all__ = ["KINDS", "hausdorff_distances"]
@@ -186,6 +187,7 @@ def _sparse_bags(first, last, symmetric, kind, rows, offsets, columns, y_offsets
             b = end
 
 
+@remembered
 def hausdorff_distances(
     X: Any,
     offsets: Any,

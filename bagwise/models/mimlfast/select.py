@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -21,7 +21,7 @@ from bagwise.models.mimlfast.memory import LabelRows
 from bagwise.models.mimlfast.plan import SUB_CONCEPTS, Plan, make_plan
 from bagwise.models.mimlfast.scale import learn_scale, matching_form
 from bagwise.models.mimlfast.sgd import scaled_copy
-from bagwise.models.mimlfast.train import initial_state, make_trainer, train
+from bagwise.models.mimlfast.train import Outcome, initial_state, make_trainer, train
 from bagwise.parallel import Workers, run
 from bagwise.utils.progress import progress
 
@@ -33,7 +33,7 @@ PAPER_GRID: dict[str, Sequence[Any]] = {
     "step_decay": (1e-5, 1e-6),
 }
 
-_CHECKS = (0.1, 0.3)  # shares of the passes after which the worst settings are given up
+_CHECKS = (0.025, 0.1, 0.3)  # shares of the passes after which the worst settings are given up
 _SAME_STEP = 0.01  # steps that differ by less, all the way, count as the same
 _ONLY = {  # settings that only some solvers read
     "sgd": ("step_size", "step_decay"),
@@ -99,8 +99,8 @@ def select_mimlfast(
     cv : int, default=3
         Folds.
     keep : float, optional
-        Share of the settings that go on after a tenth of the passes, and of these again after three tenths:
-        the best ones so far (successive halving [1]_). None runs all to the end.
+        Share of the settings that go on after a fortieth of the passes, and of these again after a tenth and
+        after three tenths: the best ones so far (successive halving [1]_). None runs all to the end.
     refit : bool, default=True
         Whether to fit the best setting on all bags.
     n_jobs : int, optional
@@ -161,8 +161,12 @@ def select_mimlfast(
 
     table: list[dict[str, Any]] = [dict(part) for part in settings]
     going = set(range(len(settings)))
+    reached: dict[int, Reached] = {}
     kept = 1.0 if keep is None else keep
-    shares = (*_CHECKS, 1.0) if kept < 1 else (1.0,)
+    longest = max(plan.max_iter for _, plan, _ in ways)
+    # with few passes two checks may fall on the same one: the second would know no more than the first
+    by_passes = {max(1, round(share * longest)): share for share in (*_CHECKS, 1.0)}
+    shares = tuple(by_passes.values()) if kept < 1 else (1.0,)
     with progress("MIMLfast settings", len(shares) * len(groups), enabled=show_progress) as advance:
         for share in shares:
             tasks, places = [], []
@@ -170,12 +174,15 @@ def select_mimlfast(
                 some = [place for place in group if place in going]
                 if some:
                     some.sort(key=lambda place: ways[place][0].max_norm)
-                    tasks.append(([ways[place] for place in some], Y, held_out, seed, share))
+                    so_far = [reached.pop(place, None) for place in some]
+                    tasks.append(([ways[place] for place in some], so_far, Y, held_out, seed, share))
                     places.append(some)
             outcomes = run(_judge, tasks, n_jobs=n_jobs)
             for some, found in zip(places, outcomes):
-                for place, (loss, n_iter, passes) in zip(some, found):
+                for place, (loss, n_iter, passes, state) in zip(some, found):
                     table[place] |= {"ranking_loss": loss, "n_iter": n_iter, "passes": passes}
+                    if state is not None:
+                        reached[place] = state
             advance(len(groups))
             if share < 1.0:
                 ranked = sorted(going, key=lambda place: (table[place]["ranking_loss"], place))
@@ -214,29 +221,57 @@ def _prepare(model, plan, bags, held_out):
     return prepared
 
 
-def _judge(ways, Y, held_out, seed, share):
-    """Least held-out ranking loss, the passes that reach it and those run, of settings with rising caps."""
-    found: list[tuple[float, int, int]] = []
+class Reached(NamedTuple):
+    """Where the passes of a setting have led: all that they go on from."""
+
+    outcome: Outcome
+    capped: bool
+    progress: list[Any]  # of every fold
+
+
+def _judge(ways, so_far, Y, held_out, seed, share):
+    """Least held-out ranking loss, the passes that reach it and those run, of settings with rising caps.
+
+    The last is where a setting has come to, if it was run by itself and its passes can go on from there.
+    """
+    found: list[tuple[float, int, int, Reached | None]] = []
     last, capped = None, True
-    for model, plan, prepared in ways:
+    for (model, plan, prepared), before in zip(ways, so_far):
+        state = None
         if model.max_norm != last and capped:  # else the last run tells: a wider cap would change nothing
             passes = max(1, round(share * plan.max_iter))
-            history, n_epochs, capped = _cross_validate(model, plan, prepared, Y, held_out, seed, passes)
-            result, last = (min(history), n_epochs, len(history)), model.max_norm
-        found.append(result)
+            state = _cross_validate(model, plan, prepared, before, Y, held_out, seed, passes)
+            history = state.outcome.history
+            result = min(history), state.outcome.n_epochs, len(history)
+            last, capped = model.max_norm, state.capped
+        goes_on = state is not None and plan.solver != "minibatch" and share < 1.0
+        found.append((*result, state if goes_on else None))
     return found
 
 
-def _cross_validate(model, plan, prepared, Y, held_out, seed, passes):
+def _cross_validate(model, plan, prepared, before, Y, held_out, seed, passes):
     """Held-out losses, the best number of passes, and whether a norm ever met the cap."""
     rows = LabelRows.from_matrix(Y)
     trainers = []
     with Workers(model.n_jobs, N_SLICES) as workers:
-        for ids, scale, bags, copied in prepared:
+        for fold, (ids, scale, bags, copied) in enumerate(prepared):
             forward = make_forward(bags, Y.shape[1], scale, plan, workers)
             forward.copied = copied
-            state = initial_state(np.random.default_rng(seed), forward)
             rng = np.random.default_rng(seed + 1)
-            trainers.append(make_trainer(plan, forward, rows, ids, state, rng, plan.max_iter))
-        outcome = train(trainers, held_out, Y, passes, plan.patience)
-    return outcome.history, outcome.n_epochs, any(trainer.n_capped for trainer in trainers)
+            if before is None:
+                state = initial_state(np.random.default_rng(seed), forward)
+                trainers.append(make_trainer(plan, forward, rows, ids, state, rng, plan.max_iter))
+            else:
+                progress = before.progress[fold]
+                trainers.append(make_trainer(plan, forward, rows, ids, progress[0], rng, plan.max_iter))
+                trainers[-1].go_on_from(progress)
+        outcome = train(
+            trainers,
+            held_out,
+            Y,
+            passes,
+            plan.patience,
+            before=None if before is None else before.outcome,
+        )
+    left = [trainer.progress for trainer in trainers] if plan.solver != "minibatch" else []
+    return Reached(outcome, any(trainer.n_capped for trainer in trainers), left)

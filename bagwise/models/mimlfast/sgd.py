@@ -105,6 +105,15 @@ class SGDTrainer:
         state["t"] += self.n_steps
         self.n_capped += n_capped
 
+    @property
+    def progress(self) -> tuple[dict[str, Any], np.ndarray, int]:
+        """All that passes have changed, for `go_on_from` of another trainer of the same bags."""
+        return self.state, self.random, self.n_capped
+
+    def go_on_from(self, progress: tuple[dict[str, Any], np.ndarray, int]) -> None:
+        """Take over what another trainer has come to."""
+        self.state, self.random, self.n_capped = progress
+
     def scores(self, ids: np.ndarray) -> np.ndarray:
         """Scores of labels and dummy with the parameters it would answer with."""
         A, W = answer(self.state)

@@ -70,11 +70,17 @@ def train(
     patience: int,
     *,
     keep: bool = False,
+    before: Outcome | None = None,
 ) -> Outcome:
-    """Run trainers side by side until the mean ranking loss on their held-out bags no longer falls."""
-    history: list[float] = []
-    best, best_loss = None, np.inf
-    for epoch in range(1, max_iter + 1):
+    """Run trainers side by side until the mean ranking loss on their held-out bags no longer falls.
+
+    ``before`` is what the same trainers found in fewer passes: they go on from there.
+    """
+    history: list[float] = [] if before is None else before.history
+    best, best_loss = before, min(history, default=np.inf)
+    if best is not None and len(history) - best.n_epochs >= patience:
+        return best
+    for epoch in range(len(history) + 1, max_iter + 1):
         margins = []
         for trainer, bags in zip(trainers, held_out):
             trainer.epoch()

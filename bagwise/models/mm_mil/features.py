@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
 
 from bagwise.parallel import small_products
+from bagwise.utils.memo import remembered
 
 _PAIRS = 2000  # pairs of instances from which the median distance is taken
 
@@ -38,6 +39,7 @@ def landmark_features(
     return {"landmarks": landmarks, "sigma2": sigma2, "whitening": R, "Phi": Phi}
 
 
+@remembered
 def gaussian_kernel(X: Any, rows: Any, sigma2: float) -> np.ndarray:
     """``exp(-|x - x'|^2 / (2 sigma2))`` for every pair of rows."""
     K = euclidean_distances(X, rows, squared=True)
@@ -45,6 +47,7 @@ def gaussian_kernel(X: Any, rows: Any, sigma2: float) -> np.ndarray:
     return np.exp(K, out=K)
 
 
+@remembered
 def whitening(K: np.ndarray) -> np.ndarray:
     """Matrix R with ``R R' = K^-1`` (pseudo-inverse): weights t of features ``k(x) R`` are ``alpha = R t``.
 

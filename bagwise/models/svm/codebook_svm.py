@@ -17,6 +17,7 @@ from bagwise.models._shared.each_label import each_label
 from bagwise.models._shared.svm import MACHINE, gram, precomputed_machine, resolve_gamma, weights_of
 from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, blocks
 from bagwise.parallel import openmp_threads
+from bagwise.utils.memo import remembered
 
 
 class CodebookSVM(ScaledClassifier):
@@ -132,18 +133,11 @@ class CodebookSVM(ScaledClassifier):
 
     def _learn(self, X, offsets, Y):
         n_words = min(max(X.shape[0] // 10, 10), 100) if self.n_words == "auto" else self.n_words
-        k_means = KMeans(
-            min(n_words, X.shape[0]),
-            n_init=self.n_init,
-            max_iter=self.max_iter,
-            random_state=check_random_state(self.random_state),
-        )
-        with warnings.catch_warnings(), openmp_threads(self.n_jobs):
-            # fewer distinct instances than words: the words that nobody needs go below
-            warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
-            k_means.fit(X)
-        self.n_iter_ = k_means.n_iter_
-        words = k_means.cluster_centers_
+        seed = self.random_state
+        if not isinstance(seed, int):
+            seed = int(check_random_state(seed).randint(2**31 - 1))
+        with openmp_threads(self.n_jobs):
+            words, self.n_iter_ = learn_words(X, min(n_words, X.shape[0]), self.n_init, self.max_iter, seed)
         self.words_ = words[np.unique(self._nearest(X, words))]
         H = self._histograms(X, offsets)
         self.gamma_ = resolve_gamma(self.gamma, H)
@@ -186,3 +180,21 @@ class CodebookSVM(ScaledClassifier):
             self._histograms(self._scaled(part.X), part.offsets) for part in blocks(bags, CELLS // per_row)
         ]
         return np.concatenate(parts)
+
+
+@remembered
+def learn_words(X, n_words, n_init, max_iter, seed):
+    """Centres of k-means, and its iterations.
+
+    Examples
+    --------
+    >>> words, _ = learn_words(np.array([[0.0], [0.2], [9.0]]), 2, 1, 100, 0)
+    >>> sorted(words.ravel().round(1).tolist())
+    [0.1, 9.0]
+    """
+    k_means = KMeans(n_words, n_init=n_init, max_iter=max_iter, random_state=seed)
+    with warnings.catch_warnings():
+        # fewer distinct instances than words: the words that nobody needs go later
+        warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
+        k_means.fit(X)
+    return k_means.cluster_centers_, k_means.n_iter_

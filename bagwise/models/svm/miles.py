@@ -17,6 +17,7 @@ from bagwise.models._shared.each_label import each_label
 from bagwise.models._shared.svm import MACHINE, resolve_gamma
 from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, row_blocks
 from bagwise.parallel import small_products
+from bagwise.utils.memo import remembered
 from bagwise.utils.memory import check_memory
 from bagwise.utils.progress import progress
 
@@ -171,6 +172,7 @@ class MILES(ScaledClassifier):
         return S @ self.coef_.T + takes_part * np.repeat(self.intercept_ / parts, sizes, axis=0)
 
 
+@remembered
 def bag_similarities(X, offsets, prototypes, gamma):
     """Largest ``exp(-gamma |x - prototype|^2)`` of every bag and prototype.
 

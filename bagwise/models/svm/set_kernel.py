@@ -22,6 +22,7 @@ from bagwise.models.svm.base import row_blocks
 from bagwise.parallel import cores, in_threads
 from bagwise.utils.compiled import kernel
 from bagwise.utils.devices import card_for
+from bagwise.utils.memo import remembered
 from bagwise.utils.memory import check_memory
 from bagwise.utils.progress import progress
 
@@ -48,6 +49,7 @@ def weighted_sums(X: Any, offsets: np.ndarray, weights: np.ndarray) -> np.ndarra
     return (sparse.csr_array((weights, np.arange(n), offsets), shape=(n_bags, n)) @ X).toarray()
 
 
+@remembered
 def set_kernel(
     X: Any,
     offsets: np.ndarray,
@@ -187,6 +189,7 @@ def _kernel_sums(first, last, X, XT, offsets, owners, weights, gamma, t, out):
         out[i] = weights[i] * (weights[i] + 2.0 * total)
 
 
+@remembered
 def graph_weights(
     X: Any, offsets: np.ndarray, *, gamma: float, gaussian: bool, threshold: float | None
 ) -> np.ndarray:
@@ -227,6 +230,7 @@ def graph_weights(
     return 1.0 / near
 
 
+@remembered
 def own_kernels(X: Any, offsets: np.ndarray, weights: np.ndarray, *, gamma: float | None) -> np.ndarray:
     """Kernel of every bag with itself: the diagonal of `set_kernel`, without the rest.
 

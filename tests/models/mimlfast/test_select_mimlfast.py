@@ -74,3 +74,23 @@ def test_automatic_sub_concepts_are_searched(data):
     grid = {"n_sub_concepts": ["auto", 2]}
     table = select_mimlfast(bags, Y, estimator=estimator, grid=grid, **settings).table
     assert [row["n_sub_concepts"] for row in table] == [1, 2, 5]
+
+
+def test_passes_that_go_on_are_those_of_one_run():
+    from bagwise.models.mimlfast import select as room
+
+    data = make_miml(n_bags=40, n_labels=3, random_state=0)
+    held_out = [np.arange(0, 20), np.arange(20, 40)]
+    model = MIMLFast(solver="asgd", n_components=5, n_sub_concepts=2, random_state=0)
+    plan = room.make_plan(model, len(data.bags), data.bags.X)
+
+    def run(passes, before=None):
+        prepared = room._prepare(model, plan, data.bags, held_out)
+        return room._cross_validate(model, plan, prepared, before, data.Y, held_out, 0, passes)
+
+    whole = run(9)
+    first = run(2)
+    parts = run(9, run(5, first))
+    assert parts.outcome.history == whole.outcome.history
+    assert parts.outcome.n_epochs == whole.outcome.n_epochs
+    assert parts.capped == whole.capped

@@ -1,0 +1,134 @@
+"""Choosing settings inside the training bags, with work shared between settings.
+
+Distances, kernels and codebooks that several settings need are computed once (`bagwise.utils.memo`). A search
+in rounds looks at many settings with little effort each, and spends more on the ones that do well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.metrics import check_scoring
+from sklearn.model_selection import ParameterGrid, StratifiedKFold
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from bagwise.errors import DataError
+from bagwise.metrics import get_scorer
+from bagwise.model_selection import MultilabelKFold, select_mimlfast
+from bagwise.preprocessing import OnInstances
+from bagwise.utils.memo import shared_work
+
+_KEYS = {"grid", "cv", "scoring", "kind", "rounds"}
+
+
+def search(
+    model: Any, spec: Mapping[str, Any], bags: Any, y: np.ndarray, seed: int
+) -> tuple[Any, dict[str, Any]]:
+    """Fit the setting that scores best in cross-validation of the training bags; return it, and the setting.
+
+    Parameters
+    ----------
+    model : estimator or Pipeline
+        What settings are given to; in a pipeline, to its last step.
+    spec : mapping
+        ``grid``: values by parameter, or a list of such tables; ``cv``: folds, by class or by label set;
+        ``scoring``; ``rounds``: optional list of ``{params, keep}``, see `rounds_of`.
+    bags, y : Bags, ndarray
+        Training bags.
+    seed : int
+        Seed of the folds.
+    """
+    unknown = sorted(set(spec) - _KEYS)
+    if unknown:
+        raise DataError(f"a search of a suite has no key {unknown[0]!r}; its keys are {sorted(_KEYS)}")
+    start = f"{model.steps[-1][0]}__" if isinstance(model, Pipeline) else ""
+    settings = list(ParameterGrid(spec["grid"]))
+    with shared_work():
+        chosen = settings[0] if len(settings) == 1 else _best(model, start, settings, spec, bags, y, seed)
+        fitted = _with(model, start, chosen).fit(bags, y)
+    return fitted, chosen if len(settings) > 1 else {}
+
+
+def _best(model, start, settings, spec, bags, y, seed):
+    """Settings that are left after every round, the last of which is that of the model as it is."""
+    folds, scorer = _folds_and_scorer(model, spec, y, seed)
+    parts = [(bags[train], y[train], bags[test], y[test]) for train, test in folds.split(bags, y)]
+    left = list(range(len(settings)))
+    for params, keep in rounds_of(spec):
+        trial = _with(model, start, params)
+        scores = {place: _mean_score(_with(trial, start, settings[place]), scorer, parts) for place in left}
+        left = sorted(
+            left, key=lambda place: (-scores[place], place)
+        )  # the first of equals, as in a plain grid
+        left = sorted(left[: max(1, round(keep * len(left)))]) if keep < 1 else left
+    return settings[left[0]]
+
+
+def rounds_of(spec: Mapping[str, Any]) -> list[tuple[dict[str, Any], float]]:
+    """Parameters of the trials of every round, and the share of the settings that goes on.
+
+    The last round is that of the model as it is, and settles the choice.
+
+    Examples
+    --------
+    >>> rounds_of({"rounds": [{"params": {"max_iter": 5}, "keep": 0.25}]})
+    [({'max_iter': 5}, 0.25), ({}, 1.0)]
+    """
+    rounds = []
+    for part in spec.get("rounds", ()):
+        if set(part) != {"params", "keep"} or not 0 < part["keep"] < 1:
+            raise DataError(f"a round of a search has params and keep, a share below 1; got {dict(part)}")
+        rounds.append((dict(part["params"]), float(part["keep"])))
+    return [*rounds, ({}, 1.0)]
+
+
+def _folds_and_scorer(model, spec, y, seed):
+    if y.ndim == 1:
+        folds: Any = StratifiedKFold(spec["cv"], shuffle=True, random_state=seed)
+        return folds, check_scoring(model, scoring=spec["scoring"])
+    return MultilabelKFold(spec["cv"], random_state=seed), get_scorer(spec["scoring"])
+
+
+def _with(model, start, params):
+    """A fresh copy with these settings."""
+    return clone(model).set_params(**{f"{start}{name}": value for name, value in params.items()})
+
+
+def _mean_score(model, scorer, parts):
+    return float(np.mean([scorer(clone(model).fit(*part[:2]), *part[2:]) for part in parts]))
+
+
+def search_mimlfast(
+    model: Any, steps: list[Any], spec: Mapping[str, Any], bags: Any, y: np.ndarray, seed: int
+) -> tuple[Any, dict[str, Any]]:
+    """The search of MIMLfast's own paper, whose settings share their work down to the starting points.
+
+    ``divide`` in the grid are numbers that features are divided by before anything else.
+    """
+    grid = dict(spec["grid"])
+    best: Any = None
+    for by in grid.pop("divide", [None]):
+        first = steps if by is None else [division(by), *steps]
+        scaled = bags
+        for step in first:
+            scaled = step.fit_transform(scaled)
+        options = {"cv": spec["cv"], "random_state": seed, "show_progress": False, "refit": False}
+        found = select_mimlfast(scaled, y, estimator=model, grid=grid, **options)
+        if best is None or found.best_loss < best[0].best_loss:
+            best = found, first, scaled, {} if by is None else {"divide": by}
+    found, first, scaled, own = best
+    fitted = clone(model).set_params(**{name: found.best_params[name] for name in grid}).fit(scaled, y)
+    return (make_pipeline(*first, fitted) if first else fitted), {**found.best_params, **own}
+
+
+def division(by: float) -> OnInstances:
+    """Step that divides all features by a number."""
+    return OnInstances(FunctionTransformer(_divide, kw_args={"by": by}))
+
+
+def _divide(X: Any, by: float) -> Any:
+    return X / by

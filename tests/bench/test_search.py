@@ -1,0 +1,137 @@
+"""Searches that share work choose and fit what plain grids do, and compute far less."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from bagwise.bench.methods import fit_model
+from bagwise.bench.search import search
+from bagwise.datasets.synthetic import make_miml
+from bagwise.errors import DataError
+from bagwise.metrics import get_scorer
+from bagwise.model_selection import MultilabelKFold
+from bagwise.preprocessing import OnInstances
+from bagwise.registry import get_estimator
+from bagwise.utils.memo import remembered, shared_work
+
+DATA = make_miml(n_bags=60, n_labels=3, random_state=0)
+GRIDS = {
+    "MIMLRBF": {"ratio": [0.1, 0.4], "width_scale": [0.3, 1.0]},
+    "MIMLSVM": {"ratio": [0.2, 0.4], "gamma": [0.2, 0.8], "C": [1.0, 4.0]},
+    "MIMLKNN": {"n_references": [3, 6], "n_citers": [3, 6]},
+    "SetKernelSVM": {"weights": ["equal", "graph"], "C": [1.0, 100.0]},
+    "MILES": {"penalty": [0.1, 0.5]},
+    "CodebookSVM": {"n_words": [5, 20], "C": [1.0, 10.0]},
+    "MMMIL": {"kernel": ["rbf"], "n_clusters": [1, 2], "width_scale": [0.3, 1.0], "max_iter": [5]},
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", GRIDS)
+def test_a_shared_search_is_a_plain_one(name):
+    model = get_estimator(name)()
+    if "random_state" in model.get_params():
+        model.set_params(random_state=7)
+    spec = {"grid": GRIDS[name], "cv": 2, "scoring": "average_precision"}
+    bags, Y = DATA.bags[:40], DATA.Y[:40]
+    fitted, chosen = search(model, spec, bags, Y, 3)
+    folds = MultilabelKFold(2, random_state=3)
+    plain = GridSearchCV(model, GRIDS[name], scoring=get_scorer("average_precision"), cv=folds)
+    plain.fit(bags, Y)
+    assert chosen == plain.best_params_
+    new = DATA.bags[40:]
+    # the same up to how arrays lie in memory
+    np.testing.assert_allclose(fitted.decision_function(new), plain.decision_function(new), rtol=1e-9)
+
+
+def test_classes_and_steps_before_the_model():
+    y = DATA.Y[:, 0]
+    whole = make_pipeline(OnInstances(StandardScaler()), get_estimator("SetKernelSVM")())
+    spec = {"grid": [{"C": [1.0]}, {"C": [100.0], "gamma": [0.1, 1.0]}], "cv": 3, "scoring": "roc_auc"}
+    fitted, chosen = search(whole, spec, DATA.bags, y, 0)
+    grid = [{f"setkernelsvm__{k}": v for k, v in part.items()} for part in spec["grid"]]
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    plain = GridSearchCV(whole, grid, scoring="roc_auc", cv=folds).fit(DATA.bags, y)
+    assert chosen == {k.removeprefix("setkernelsvm__"): v for k, v in plain.best_params_.items()}
+    assert fitted.get_params()["setkernelsvm__C"] == chosen["C"]
+
+
+def test_rounds_give_up_poor_settings_and_the_last_one_settles_it():
+    grid = {"alpha": [1000.0, 0.1, 100.0, 1.0]}
+    spec = {"grid": grid, "cv": 2, "scoring": "average_precision"}
+    model = get_estimator("ORedLogisticRegression")(max_iter=20)
+    _, whole = search(model, spec, DATA.bags, DATA.Y, 0)
+    rounds = [{"params": {"max_iter": 3}, "keep": 0.5}]
+    fitted, found = search(model, {**spec, "rounds": rounds}, DATA.bags, DATA.Y, 0)
+    assert found == whole
+    assert fitted.max_iter == 20  # not that of the trials
+    with pytest.raises(DataError, match="params and keep"):
+        search(model, {**spec, "rounds": [{"keep": 1.0}]}, DATA.bags, DATA.Y, 0)
+
+
+def test_what_settings_have_in_common_is_computed_once(monkeypatch):
+    from bagwise.models.distance import base
+
+    calls = []
+
+    def counted(X, offsets, *others, **settings):
+        calls.append(len(offsets) - 1)
+        return inner(X, offsets, *others, **settings)
+
+    inner = base.hausdorff_distances.__wrapped__
+    counted.__module__, counted.__qualname__ = "here", "counted"
+    monkeypatch.setattr(base, "hausdorff_distances", remembered(counted))
+    spec = {
+        "grid": {"n_references": [2, 3, 4], "n_citers": [2, 3, 4]},
+        "cv": 2,
+        "scoring": "average_precision",
+    }
+    search(get_estimator("MIMLKNN")(), spec, DATA.bags, DATA.Y, 0)
+    assert len(calls) == 5  # training and test part of two folds, and all bags; 37 without sharing
+
+
+def test_unknown_keys_are_named():
+    with pytest.raises(DataError, match="'girds'"):
+        fit_model({"estimator": "MIMLKNN", "search": {"girds": {}}}, DATA.bags, DATA.Y, 0)
+
+
+# ---------------------------------------------------------------------- the memory behind it
+
+
+def test_memory_compares_contents_and_forgets_the_longest_unused():
+    calls = []
+
+    @remembered
+    def work(x, *, by=1.0):
+        calls.append(by)
+        return x * by
+
+    x = np.arange(1000.0)
+    with shared_work(limit=20_000):
+        first = work(x, by=2.0)
+        assert work(x.copy(), by=2.0) is first
+        assert not first.flags.writeable
+        assert work(x, by=np.float64(2.0)) is not first  # another type is another argument
+        work(x, by=3.0), work(x, by=4.0)
+        work(x, by=2.0)
+    assert calls == [2.0, 2.0, 3.0, 4.0, 2.0]
+    assert work(x, by=2.0).flags.writeable  # outside, nothing is kept
+    with shared_work(), pytest.raises(TypeError, match="list"):
+        work([1.0])
+
+
+def test_what_is_larger_than_the_memory_is_not_kept():
+    calls = []
+
+    @remembered
+    def ones(n):
+        calls.append(n)
+        return np.ones(n)
+
+    with shared_work(limit=100):
+        ones(1000), ones(1000)
+    assert calls == [1000, 1000]
