@@ -5,12 +5,15 @@ from bagwise.parallel.aligned import aligned, aligned_empty
 from bagwise.parallel.blas import openmp_threads, small_products, torch_threads
 from bagwise.parallel.journal import checkpoint, current_journal
 from bagwise.parallel.local import cores, forced_threads, in_threads, run, stream, threads
-from bagwise.parallel.parts import Parts, held, map_parts, map_reduce, watched
+from bagwise.parallel.lockstep import Lockstep
+from bagwise.parallel.parts import Parts, add, held, map_parts, map_reduce, watched
 from bagwise.parallel.pool import Workers
 
 __all__ = [
+    "Lockstep",
     "Parts",
     "Workers",
+    "add",
     "aligned",
     "aligned_empty",
     "checkpoint",

@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 
 import numpy as np
 
-from bagwise.bags import Bags
+from bagwise.base.blocks import Block, Blocks, gathered
 from bagwise.errors import quoted
+from bagwise.parallel import map_parts
 
 
-def warn_of_contradictions(bags: Bags, Y: np.ndarray) -> None:
+def warn_of_contradictions(blocks: Blocks) -> None:
     """Warn if bags with the same instances, in whatever order, carry different labels."""
-    first: dict[tuple[bytes, ...], int] = {}
-    contradicted: set[int] = set()
-    pair = None
-    for b, rows in enumerate(_fingerprints(bags)):
-        a = first.setdefault(rows, b)
-        if a != b and (Y[a] != Y[b]).any():
-            contradicted.add(a)
-            pair = pair or (a, b)
-    if pair is None:
+    digests = np.concatenate(list(map_parts(_fingerprints, None, blocks)))
+    _, first, which = np.unique(digests, return_index=True, return_inverse=True)
+    Y = blocks.labels()[0]
+    others = first[which]
+    differs = (Y[others] != Y).any(axis=1)
+    if not differs.any():
         return
-    one, other = (quoted(bags.bag_ids[i]) for i in pair)
+    pair = np.array([others[differs.argmax()], differs.argmax()])
+    one, other = (quoted(i) for i in gathered(blocks, pair, 1).bags.bag_ids)
     warnings.warn(
-        f"{len(contradicted)} bags occur again with other labels (first: bags {one} and {other}), of "
-        f"{len(first)} distinct bags among {len(bags)}; no model can satisfy both, and random splits will "
-        "leak: merge the copies or drop them",
+        f"{len(np.unique(others[differs]))} bags occur again with other labels "
+        f"(first: bags {one} and {other}), of {len(first)} distinct bags among {len(Y)}; no model can "
+        "satisfy both, and random splits will leak: merge the copies or drop them",
         UserWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
 
 
-def _fingerprints(bags: Bags) -> list[tuple[bytes, ...]]:
-    """The set of instances of each bag, in a form that can be compared at once."""
+def _fingerprints(_: None, block: Block) -> np.ndarray:
+    """What the set of instances of each bag comes to, in 16 bytes."""
+    bags = block.bags
     X = bags.X
     if bags.is_sparse:
         X = X.copy()
@@ -43,4 +44,12 @@ def _fingerprints(bags: Bags) -> list[tuple[bytes, ...]]:
     else:
         X = np.ascontiguousarray(X + 0.0)  # -0.0 becomes 0.0
         keys = [row.tobytes() for row in X]
-    return [tuple(sorted(keys[a:b])) for a, b in zip(bags.offsets[:-1], bags.offsets[1:])]
+    found = [_digest(sorted(keys[a:b])) for a, b in zip(bags.offsets[:-1], bags.offsets[1:])]
+    return np.array(found, dtype="S16")
+
+
+def _digest(keys: list[bytes]) -> bytes:
+    total = hashlib.blake2b(digest_size=16)
+    for key in keys:
+        total.update(len(key).to_bytes(8, "little") + key)
+    return total.digest()

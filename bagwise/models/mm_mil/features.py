@@ -10,13 +10,16 @@ from sklearn.metrics.pairwise import euclidean_distances
 from bagwise.parallel import small_products
 from bagwise.utils.memo import remembered
 
-_PAIRS = 2000  # pairs of instances from which the median distance is taken
+N_PAIRS = 2000  # pairs of instances from which the median distance is taken
 
 
 def median_distance(X: Any, rng: np.random.RandomState) -> float:
     """Median squared distance between instances, from a sample of pairs; 1 if all instances are alike."""
-    n = X.shape[0]
-    first, second = rng.randint(n, size=(2, _PAIRS))
+    return median_of_pairs(X, *rng.randint(X.shape[0], size=(2, N_PAIRS)))
+
+
+def median_of_pairs(X: Any, first: np.ndarray, second: np.ndarray) -> float:
+    """Median squared distance of these pairs of rows, without rows to themselves; 1 if all are alike."""
     D = X[first] - X[second]
     squares = np.asarray(D.multiply(D).sum(axis=1)).ravel() if hasattr(D, "multiply") else (D * D).sum(axis=1)
     squares = squares[first != second]

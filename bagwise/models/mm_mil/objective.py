@@ -147,23 +147,20 @@ def sp2_kernel(alpha: np.ndarray, K: np.ndarray, gamma: np.ndarray, lam: float) 
 # ---------------------------------------------------------------------- the smooth objective
 
 
-class SmoothObjective:
+class Descended:
     """Eq. (7) with a soft maximum over instances, as SciPy wants it: value and gradient of a flat vector.
 
     Every evaluation also gives Eq. (7) itself, at no price; the best point met is kept.
 
     Parameters
     ----------
-    Phi : array or CSR of shape (n_instances, n_features)
-        Fixed features.
-    offsets, labels : array
-        Bags and their 0/1 labels.
-    n_clusters : int
-        Number of experts.
+    losses : callable
+        Takes parameters and sharpness, returns the smooth and the hard loss of all bags and the gradient of
+        the smooth one, without penalties.
+    n_features, n_clusters : int
+        Number of features and of experts.
     lam, beta : float
         Penalties of gates and experts.
-    weights : array of shape (n_bags,), optional
-        Weights of bags.
 
     Attributes
     ----------
@@ -175,26 +172,12 @@ class SmoothObjective:
         Eq. (7) at the latest evaluation.
     """
 
-    def __init__(
-        self,
-        Phi: Any,
-        offsets: np.ndarray,
-        labels: np.ndarray,
-        n_clusters: int,
-        lam: float,
-        beta: float,
-        weights: np.ndarray | None = None,
-    ) -> None:
-        self.Phi = Phi
-        self.offsets = frozen(np.asarray(offsets, dtype=np.int64))
-        self.labels = frozen(np.asarray(labels, dtype=np.float64))
-        self.weights = frozen(np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64))
-        self.shape = (Phi.shape[1] + 1, 2 * n_clusters)
+    def __init__(self, losses: Any, n_features: int, n_clusters: int, lam: float, beta: float) -> None:
+        self.losses = losses
+        self.shape = (n_features + 1, 2 * n_clusters)
         self.sharpness = 1.0
         self.hard = self.best_value = np.inf
         self.best: np.ndarray | None = None
-        n_rows = 1 << 62 if hasattr(Phi, "indptr") else max(1, _CHUNK // max(Phi.shape[1], 1))
-        self._chunks = list(runs(self.offsets, n_rows))
         penalties = np.full(self.shape, beta)
         penalties[:, n_clusters:] = lam
         penalties[-1] = 0.0
@@ -203,9 +186,42 @@ class SmoothObjective:
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Value and gradient at ``P.ravel()``."""
         P = x.reshape(self.shape)
-        gradient = 2.0 * self._penalties * P
-        regular = 0.5 * float(np.vdot(gradient, P))
-        smooth, hard = regular, regular
+        smooth, hard, gradient = self.losses(P, self.sharpness)
+        slope = 2.0 * self._penalties * P
+        regular = 0.5 * float(np.vdot(slope, P))
+        self.hard = hard + regular
+        if self.hard < self.best_value:
+            self.best_value, self.best = self.hard, x.copy()
+        return smooth + regular, (gradient + slope).ravel()
+
+
+class BagLosses:
+    """Losses of bags in memory and their gradient; see `Descended`.
+
+    Parameters
+    ----------
+    Phi : array or CSR of shape (n_instances, n_features)
+        Fixed features.
+    offsets, labels : array
+        Bags and their 0/1 labels.
+    weights : array of shape (n_bags,), optional
+        Weights of bags.
+    """
+
+    def __init__(
+        self, Phi: Any, offsets: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
+    ) -> None:
+        self.Phi = Phi
+        self.offsets = frozen(np.asarray(offsets, dtype=np.int64))
+        self.labels = frozen(np.asarray(labels, dtype=np.float64))
+        self.weights = frozen(np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64))
+        n_rows = 1 << 62 if hasattr(Phi, "indptr") else max(1, _CHUNK // max(Phi.shape[1], 1))
+        self._chunks = list(runs(self.offsets, n_rows))
+
+    def __call__(self, P: np.ndarray, sharpness: float) -> tuple[float, float, np.ndarray]:
+        """Smooth and hard loss, and the gradient of the smooth one."""
+        gradient = np.zeros(P.shape)
+        smooth, hard = 0.0, 0.0
         for first, last in self._chunks:
             rows = slice(self.offsets[first], self.offsets[last])
             part = self.Phi[rows] if len(self._chunks) > 1 else self.Phi
@@ -214,13 +230,10 @@ class SmoothObjective:
             G = np.empty_like(F)
             bags = slice(first, last)
             values = bag_losses(
-                F, self.offsets[first : last + 1], self.labels[bags], self.weights[bags], self.sharpness, G
+                F, self.offsets[first : last + 1], self.labels[bags], self.weights[bags], sharpness, G
             )
             smooth += values[0]
             hard += values[1]
             gradient[:-1] += part.T @ G
             gradient[-1] += G.sum(axis=0)
-        self.hard = hard
-        if hard < self.best_value:
-            self.best_value, self.best = hard, x.copy()
-        return smooth, gradient.ravel()
+        return smooth, hard, gradient

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,6 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 
 from bagwise.models.mm_mil.objective import (
-    SmoothObjective,
     activations,
     log_expert,
     objective,
@@ -20,6 +20,7 @@ from bagwise.models.mm_mil.objective import (
     tight_weights,
     witnesses,
 )
+from bagwise.models.mm_mil.problem import Problem
 from bagwise.models.mm_mil.start import starting_points
 from bagwise.parallel import small_products
 
@@ -28,17 +29,6 @@ _MEMORY = 20  # corrections kept by L-BFGS
 _TRIAL, _FINISH = 20, 2  # iterations of a start on trial; how many starts are brought to an end
 _INNER = 10  # alternations of SP1 and SP2 for one choice of instances
 _SUB_ITERATIONS = 50  # of L-BFGS in one sub-problem
-
-
-class Problem(NamedTuple):
-    """What all solvers work on: features, bags, labels, number of clusters and penalties of Eq. (7)."""
-
-    Phi: Any
-    offsets: np.ndarray
-    labels: np.ndarray
-    n_clusters: int
-    lam: float
-    beta: float
 
 
 class Solution(NamedTuple):
@@ -54,7 +44,7 @@ class Solution(NamedTuple):
     at_rest: bool
 
 
-def solve(problem: Problem, starts: list[np.ndarray], solver: str, max_iter: int, tol: float) -> Solution:
+def solve(problem: Any, starts: list[np.ndarray], solver: str, max_iter: int, tol: float) -> Solution:
     """Minimise Eq. (7) from several starts by the solver of this name."""
     if solver == "smooth":
         return solve_smooth(problem, starts, max_iter, tol)
@@ -63,16 +53,21 @@ def solve(problem: Problem, starts: list[np.ndarray], solver: str, max_iter: int
 
 
 def learn_label(labels: np.ndarray, Phi: Any, offsets: np.ndarray, settings: dict[str, Any]) -> Solution:
-    """Start and solve for one label; the same settings and seed give the same model."""
+    """Start and solve for one label in memory."""
     labels = labels.astype(np.float64)
     problem = Problem(Phi, offsets, labels, settings["n_clusters"], settings["lam"], settings["beta"])
-    rng = np.random.RandomState(settings["seed"])
     with small_products(Phi.shape[0] * Phi.shape[1] * 2 * problem.n_clusters):
-        starts = starting_points(*problem, settings["n_init"], rng)
-        return solve(problem, starts, settings["solver"], settings["max_iter"], settings["tol"])
+        return start_and_solve(problem, settings)
 
 
-def solve_smooth(problem: Problem, starts: list[np.ndarray], max_iter: int, tol: float) -> Solution:
+def start_and_solve(problem: Any, settings: dict[str, Any]) -> Solution:
+    """Start and solve for one label; the same settings and seed give the same model."""
+    rng = np.random.RandomState(settings["seed"])
+    starts = starting_points(problem, settings["n_init"], rng)
+    return solve(problem, starts, settings["solver"], settings["max_iter"], settings["tol"])
+
+
+def solve_smooth(problem: Any, starts: list[np.ndarray], max_iter: int, tol: float) -> Solution:
     """Soft maximum of growing sharpness, L-BFGS over all parameters at once.
 
     All starts go through some iterations with the softest maxima; those with the lowest Eq. (7) go on.
@@ -80,13 +75,12 @@ def solve_smooth(problem: Problem, starts: list[np.ndarray], max_iter: int, tol:
     runs = [_Descent(problem, P) for P in starts]
     on_trial = len(runs) > _FINISH
     if on_trial:
-        for run in runs:
-            for sharpness in SHARPNESS[:2]:
-                run.descend(sharpness, min(max_iter, _TRIAL), tol)
+        problem.each([partial(run.stages, SHARPNESS[:2], min(max_iter, _TRIAL), tol) for run in runs])
+    else:
+        problem.each([run.begin for run in runs])
     runs = sorted(runs, key=lambda run: run.objective.best_value)[:_FINISH]
-    for run in runs:
-        for sharpness in SHARPNESS[on_trial:]:  # the first stage of those on trial is behind them
-            run.descend(sharpness, max_iter, tol)
+    # the first stage of those on trial is behind them
+    problem.each([partial(run.stages, SHARPNESS[on_trial:], max_iter, tol) for run in runs])
     best = min(runs, key=lambda run: run.objective.best_value)
     value, x = best.objective.best_value, best.objective.best
     assert x is not None  # every run has looked at its start
@@ -96,12 +90,23 @@ def solve_smooth(problem: Problem, starts: list[np.ndarray], max_iter: int, tol:
 class _Descent:
     """L-BFGS in stages from one start."""
 
-    def __init__(self, problem: Problem, P: np.ndarray) -> None:
-        self.objective = SmoothObjective(*problem)
+    def __init__(self, problem: Any, P: np.ndarray) -> None:
+        self.objective = problem.smooth()
         self.x = P.ravel()
+        self.history: list[float] = []
+        self.at_rest = False
+
+    def begin(self) -> None:
+        """Look at the start."""
         self.objective(self.x)
         self.history = [self.objective.hard]
-        self.at_rest = False
+
+    def stages(self, sharpness: Sequence[float], max_iter: int, tol: float) -> None:
+        """Descend at one sharpness after the other."""
+        if not self.history:
+            self.begin()
+        for v in sharpness:
+            self.descend(v, max_iter, tol)
 
     def descend(self, sharpness: float, max_iter: int, tol: float) -> None:
         self.objective.sharpness = sharpness

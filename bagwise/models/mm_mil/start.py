@@ -7,40 +7,24 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from bagwise.kernels.segment import segment_argmax
-from bagwise.models.mm_mil.objective import SmoothObjective, sp2_tight
+from bagwise.models.mm_mil.objective import sp2_tight
 
 _NOISE = 0.01  # of the experts around their common start, relative to its length
 _START_ITERATIONS = 30  # of the regressions that only make a start
-_MOST_ROWS = 2000  # instances of positive bags that are clustered
 
 
-def inherited_expert(Phi: Any, offsets: np.ndarray, labels: np.ndarray, beta: float) -> np.ndarray:
+def inherited_expert(problem: Any) -> np.ndarray:
     """Logistic regression of instances on the labels of their bags, (n_features + 1,).
 
     An instance weighs one over the size of its bag; both classes weigh the same, as many bags as there are.
     """
-    sizes = np.diff(offsets)
-    balance = np.where(labels > 0, 0.5 / max(labels.sum(), 1), 0.5 / max((1 - labels).sum(), 1)) * len(labels)
-    each = np.arange(Phi.shape[0] + 1)
-    problem = SmoothObjective(
-        Phi, each, np.repeat(labels, sizes), 1, 1.0, beta, weights=np.repeat(balance / sizes, sizes)
-    )
-    start = np.zeros(problem.shape).ravel()
-    found = minimize(problem, start, jac=True, method="L-BFGS-B", options={"maxiter": _START_ITERATIONS})
-    return found.x.reshape(problem.shape)[:, 0]
+    objective = problem.inherited()
+    start = np.zeros(objective.shape).ravel()
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": _START_ITERATIONS})
+    return found.x.reshape(objective.shape)[:, 0]
 
 
-def starting_points(
-    Phi: Any,
-    offsets: np.ndarray,
-    labels: np.ndarray,
-    n_clusters: int,
-    lam: float,
-    beta: float,
-    n_init: int,
-    rng: np.random.RandomState,
-) -> list[np.ndarray]:
+def starting_points(problem: Any, n_init: int, rng: np.random.RandomState) -> list[np.ndarray]:
     """Parameters to start from, of three kinds in turn.
 
     First gates that tell k-means clusters of the positive bags' witnesses apart, with experts that are nearly
@@ -48,21 +32,19 @@ def starting_points(
     penalties; then the same with clusters of all instances of positive bags, in case the witnesses are wrong.
     One cluster needs no choice: there is one start.
     """
-    expert = inherited_expert(Phi, offsets, labels, beta)
+    expert = inherited_expert(problem)
+    n_clusters = problem.n_clusters
     if n_clusters == 1:
         return [np.column_stack([expert, np.zeros(len(expert))])]
-    of_positive = np.flatnonzero(np.repeat(labels > 0, np.diff(offsets)))
-    if len(of_positive) > _MOST_ROWS:
-        of_positive = np.sort(rng.choice(of_positive, _MOST_ROWS, replace=False))
-    found = segment_argmax(np.asarray(Phi @ expert[:-1]), offsets)[labels > 0]
+    witnesses, of_positive = problem.rows(expert, rng)
     starts = []
     for k in range(n_init):
-        rows = _dense(Phi, of_positive if k % 3 == 2 else found)
+        rows = of_positive if k % 3 == 2 else witnesses
         which = cluster(rows, n_clusters, rng)
         if k % 3 == 0:
-            starts.append(_by_gates(rows, which, n_clusters, expert, lam, rng))
+            starts.append(_by_gates(rows, which, n_clusters, expert, problem.lam, rng))
         else:
-            starts.append(_by_centres(Phi, rows, which, n_clusters, rng))
+            starts.append(_by_centres(problem, rows, which, rng))
     return starts
 
 
@@ -85,25 +67,21 @@ def _by_gates(rows, which, n_clusters, expert, lam, rng):
     return np.hstack([T, W + _noise(W, W.shape, rng)])
 
 
-def _by_centres(Phi, rows, which, n_clusters, rng):
+def _by_centres(problem, rows, which, rng):
     """Gates and experts ``c' x - |c|^2 / 2`` for cluster centres c, scaled to activations of about 2."""
+    n_clusters = problem.n_clusters
     P = np.zeros((rows.shape[1] + 1, n_clusters))
     for m in range(n_clusters):
         members = rows[which == m] if (which == m).any() else rows[[rng.randint(len(rows))]]
         P[:-1, m] = members.mean(axis=0)
     P[-1] = -0.5 * np.square(P[:-1]).sum(axis=0)
-    size = np.abs(np.asarray(Phi @ P[:-1]) + P[-1]).mean()
-    P *= 2.0 / max(size, np.finfo(float).tiny)
+    P *= 2.0 / max(problem.activation(P), np.finfo(float).tiny)
     return np.hstack([P + _noise(P, P.shape, rng), P])
 
 
 def _noise(like, shape, rng):
     scale = _NOISE * np.linalg.norm(like) / np.sqrt(like.size)
     return max(scale, 1e-4) * rng.standard_normal(shape)
-
-
-def _dense(Phi: Any, rows: np.ndarray) -> np.ndarray:
-    return Phi[rows].toarray() if hasattr(Phi, "indptr") else Phi[rows]
 
 
 def cluster(X: np.ndarray, n_clusters: int, rng: np.random.RandomState, n_rounds: int = 30) -> np.ndarray:

@@ -58,6 +58,11 @@ def plain_objective(P, Phi, offsets, labels, lam, beta):
     return E + lam * (P[:-1, M:] ** 2).sum() + beta * (P[:-1, :M] ** 2).sum()
 
 
+def smooth_objective(Phi, offsets, labels, n_clusters, lam, beta, weights=None):
+    losses = obj.BagLosses(Phi, offsets, labels, weights)
+    return obj.Descended(losses, Phi.shape[1], n_clusters, lam, beta)
+
+
 def numeric(function, x, eps=1e-6):
     gradient = np.zeros_like(x)
     for i in np.ndindex(x.shape):
@@ -80,7 +85,7 @@ def test_objective_is_equation_7(M):
     Phi, offsets, labels, P = small_problem(M=M)
     expected = plain_objective(P, Phi, offsets, labels, 0.3, 0.7)
     assert np.isclose(obj.objective(P, Phi, offsets, labels, 0.3, 0.7), expected)
-    smooth = obj.SmoothObjective(Phi, offsets, labels, M, 0.3, 0.7)
+    smooth = smooth_objective(Phi, offsets, labels, M, 0.3, 0.7)
     smooth(P.ravel())
     assert np.isclose(smooth.hard, expected)
     smooth.sharpness = np.inf
@@ -105,7 +110,7 @@ def test_bound_lies_above_by_the_divergence_of_gate_from_posterior():
 @pytest.mark.parametrize("sharpness", [1.0, 7.0, np.inf])
 def test_gradient_of_smooth_objective(M, sharpness):
     Phi, offsets, labels, P = small_problem(M=M)
-    smooth = obj.SmoothObjective(Phi, offsets, labels, M, 0.3, 0.7, weights=np.linspace(0.5, 2, len(labels)))
+    smooth = smooth_objective(Phi, offsets, labels, M, 0.3, 0.7, weights=np.linspace(0.5, 2, len(labels)))
     smooth.sharpness = sharpness
     expected = numeric(lambda x: smooth(x.ravel())[0], P)
     np.testing.assert_allclose(smooth(P.ravel())[1].reshape(P.shape), expected, rtol=1e-5, atol=1e-6)
@@ -113,7 +118,7 @@ def test_gradient_of_smooth_objective(M, sharpness):
 
 def test_smooth_value_is_log_sum_exp_of_log_odds():
     Phi, offsets, labels, P = small_problem()
-    smooth = obj.SmoothObjective(Phi, offsets, labels, 3, 0.0, 0.0)
+    smooth = smooth_objective(Phi, offsets, labels, 3, 0.0, 0.0)
     smooth.sharpness = 4.0
     total = 0.0
     for a, b, l in zip(offsets[:-1], offsets[1:], labels):
@@ -125,11 +130,11 @@ def test_smooth_value_is_log_sum_exp_of_log_odds():
 
 def test_chunks_and_sparse_features_change_nothing(monkeypatch):
     Phi, offsets, labels, P = small_problem(n_bags=30)
-    whole = obj.SmoothObjective(Phi, offsets, labels, 3, 0.1, 0.1)(P.ravel())
+    whole = smooth_objective(Phi, offsets, labels, 3, 0.1, 0.1)(P.ravel())
     monkeypatch.setattr(obj, "_CHUNK", 10)
-    cut = obj.SmoothObjective(Phi, offsets, labels, 3, 0.1, 0.1)
-    assert len(cut._chunks) > 3
-    for other in (cut, obj.SmoothObjective(sparse.csr_array(Phi), offsets, labels, 3, 0.1, 0.1)):
+    cut = smooth_objective(Phi, offsets, labels, 3, 0.1, 0.1)
+    assert len(cut.losses._chunks) > 3
+    for other in (cut, smooth_objective(sparse.csr_array(Phi), offsets, labels, 3, 0.1, 0.1)):
         value, gradient = other(P.ravel())
         assert np.isclose(value, whole[0])
         np.testing.assert_allclose(gradient, whole[1], atol=1e-10)
@@ -174,7 +179,7 @@ def test_sp1_with_tight_weights_has_the_gradient_of_the_likelihood():
     chosen = Phi[offsets[:-1]]
     Z = np.column_stack([chosen, np.ones(len(labels))])
     q = obj.tight_weights(Z @ P, labels)
-    singles = obj.SmoothObjective(chosen, np.arange(len(labels) + 1), labels, 3, 0.0, 0.0)
+    singles = smooth_objective(chosen, np.arange(len(labels) + 1), labels, 3, 0.0, 0.0)
     gradient = singles(P.ravel())[1].reshape(P.shape)
     np.testing.assert_allclose(obj.sp1(P[:, :3], Z, labels, q, 0.0)[1], gradient[:, :3], atol=1e-10)
     np.testing.assert_allclose(obj.sp2_tight(P[:, 3:], Z, q, 0.0)[1], gradient[:, 3:], atol=1e-10)
@@ -221,7 +226,7 @@ def test_smooth_ends_at_or_below_the_others_and_none_above_its_start(reg):
     Phi = StandardScaler().fit_transform(bags.X.astype(float))
     problem = Problem(Phi, bags.offsets, y.astype(float), 3, reg, reg)
     with small_products(1.0):
-        starts = starting_points(*problem, 2, np.random.RandomState(0))
+        starts = starting_points(problem, 2, np.random.RandomState(0))
         runs = {solver: solve(problem, starts, solver, 8, 1e-6) for solver in ("smooth", "em", "paper")}
     values = {}
     for solver, found in runs.items():
@@ -237,7 +242,7 @@ def test_gates_sum_to_zero_at_the_optimum():
     bags, y, _ = faces(120)
     Phi = StandardScaler().fit_transform(bags.X.astype(float))
     problem = Problem(Phi, bags.offsets, y.astype(float), 3, 1.0, 1.0)
-    starts = starting_points(*problem, 1, np.random.RandomState(0))
+    starts = starting_points(problem, 1, np.random.RandomState(0))
     W = solve(problem, starts, "smooth", 500, 1e-10).P[:-1, 3:]
     assert np.abs(W.sum(axis=1)).max() < 0.02 * np.abs(W).max()
 
@@ -245,13 +250,13 @@ def test_gates_sum_to_zero_at_the_optimum():
 def test_symmetric_start_is_a_saddle_and_ours_is_none():
     bags, y, _ = faces(80)
     Phi = bags.X.astype(float)
-    smooth = obj.SmoothObjective(Phi, bags.offsets, y, 2, 0.1, 0.1)
+    smooth = smooth_objective(Phi, bags.offsets, y, 2, 0.1, 0.1)
     P = np.zeros(smooth.shape)
     P[:, :2] = np.random.default_rng(0).normal(size=(len(P), 1))
     gradient = smooth(P.ravel())[1].reshape(P.shape)
     np.testing.assert_allclose(gradient[:, 0], gradient[:, 1])  # equal experts stay equal
     np.testing.assert_allclose(gradient[:, 2:], 0.0, atol=1e-12)  # and gates never leave zero
-    for P in starting_points(Phi, bags.offsets, y, 2, 0.1, 0.1, 3, np.random.RandomState(0)):
+    for P in starting_points(Problem(Phi, bags.offsets, y, 2, 0.1, 0.1), 3, np.random.RandomState(0)):
         gradient = smooth(P.ravel())[1].reshape(P.shape)
         assert np.abs(gradient[:, 0] - gradient[:, 1]).max() > 1e-3
         assert np.abs(P[:, 2] - P[:, 3]).max() > 1e-3
