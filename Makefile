@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 OLDEST ?= .venv-oldest
 
-.PHONY: leaderboard env demo test test-oldest lint types layers format clean benchmarks reproduce
+.PHONY: leaderboard env demo test test-oldest lint types layers format clean benchmarks reproduce reproduce-full
 
 env: $(STAMP)
 
@@ -60,7 +60,13 @@ benchmarks: env
 
 # Every published experiment that the data at hand allow, about two hours on two cores; stop and resume at will.
 reproduce: env
-	OMP_NUM_THREADS=1 $(BIN)/bagwise reproduce all --short --n-jobs 2 --out reproduction --page docs/reproduction.md
+	OMP_NUM_THREADS=1 $(BIN)/bagwise reproduce all --short --n-jobs 2 --out reproduction \
+	    --page docs/reproduction.md --summary docs/reproduction_summary.md
+
+# The papers' own repeats and grids: days. Parts may run on other machines; --merge brings their folders together.
+reproduce-full: env
+	OMP_NUM_THREADS=1 $(BIN)/bagwise reproduce all --n-jobs 2 --out reproduction \
+	    --page docs/reproduction_full.md
 
 # Every estimator at its defaults on every public set at hand; stop and resume at will.
 leaderboard: env

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from bagwise.report.pages.cells import ResultTable
 from bagwise.report.pages.leaderboard import leaderboard
 from bagwise.report.pages.overview import command_of, introduction, origin, overview
 from bagwise.report.pages.render import write
+from bagwise.report.pages.summary import summary as summary_page
 from bagwise.utils.files import replacing
 
 _STATUS = {"at hand": "at hand", "generated": "at hand", "download": "downloadable", "by hand": "by hand"}
@@ -71,6 +72,8 @@ def reproduce(
     retry: bool = False,
     run: bool = True,
     page: str | PathLike[str] | None = None,
+    summary: str | PathLike[str] | None = None,
+    merge: Sequence[str | PathLike[str]] = (),
     step: Callable[..., None] | None = None,
 ) -> dict[str, Any]:
     """Run experiments as far as they have not been run, and write their tables and figures.
@@ -93,6 +96,10 @@ def reproduce(
         Whether to run anything; False only shows what there is.
     page : path, optional
         One Markdown page with all results.
+    summary : path, optional
+        One Markdown page that says per paper what held, what did not, and why.
+    merge : sequence of paths
+        Folders of other runs, as of other machines, whose rows are taken over first.
     step : callable, optional
         Called as ``step(n_new, text, n_all)`` at first and after every fit.
 
@@ -111,6 +118,8 @@ def reproduce(
         for suite, experiment in wanted
         for task in tasks_of(suite, experiment, short=short, methods=methods, datasets=datasets)
     ]
+    for other in merge:
+        store.merge(other)
     counts = {"run": 0, "known": 0, "failed": 0}
     unavailable: dict[str, str] = {}
     if run:
@@ -144,6 +153,11 @@ def reproduce(
         else:
             made = overview(results, Path(page).stem, introduction(used, command))
         files += _write_page(*made, Path(page))
+    if summary is not None:
+        papers = {suite.paper: (suite.title, suite.reference) for suite, _ in wanted}
+        tables = [result for result in results if isinstance(result, ResultTable)]
+        opening = introduction(used, f"{command} --summary {Path(summary).name}")
+        files += _write_page(*summary_page(tables, papers, Path(summary).stem, opening), Path(summary))
     return {"results": results, **counts, "unavailable": unavailable, "files": [str(file) for file in files]}
 
 
@@ -151,12 +165,12 @@ def _made_by(rows: Sequence[Any], command: str) -> str:
     return "\n\n".join([f"Made by `{command}`.", *origin(rows)])
 
 
-def _write_page(text: str, pictures: dict[str, str], page: Path) -> list[Path]:
+def _write_page(text: str, pictures: Mapping[str, str | bytes], page: Path) -> list[Path]:
     """One page, with its pictures in a folder of the same name."""
     files = [page.with_suffix("") / name for name in pictures]
     for file, content in zip([*files, page], [*pictures.values(), text]):
         with replacing(file) as temporary:
-            temporary.write_text(content, encoding="utf-8")
+            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
     return [*files, page]
 
 

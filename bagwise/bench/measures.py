@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from bagwise.bench.problems import Problem
+from bagwise.dataset import UNKNOWN
 from bagwise.metrics import evaluate, hamming_loss
 from bagwise.metrics.instance import instance_accuracy
 
@@ -88,6 +89,7 @@ def measure_predictions(
     result["hamming_loss_top"] = hamming_loss(y, _top_labels(found["scores"], problem.y[train]))
     if "annotation_given_labels" in found:
         result["instance_accuracy_given_labels"] = instance_accuracy(truth, found["annotation_given_labels"])
+        result["n_annotated"] = int((np.asarray(truth) != UNKNOWN).sum())
     return {name: float(value) for name, value in result.items()}
 
 

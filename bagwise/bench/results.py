@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import sqrt
 from statistics import fmean, stdev
 from string import ascii_lowercase
 from typing import Any
@@ -170,13 +171,25 @@ class _View:
             values=tuple(values),
             keys=tuple(pooled),
             mean=fmean(values) if values else None,
-            std=stdev(values) if len(values) > 1 else None,
+            std=stdev(values) if len(values) > 1 else self._error_of_share(chosen, values, measure),
             count=count,
             missing=reason,
             fit_seconds=_mean(done, "fit_seconds"),
             predict_seconds=_mean(done, "predict_seconds"),
             peak_mb=_mean(done, "peak_mb"),
         )
+
+    def _error_of_share(self, chosen: Sequence[Task], values: Sequence[float], measure: str) -> float | None:
+        """Standard error of the share of instances that a single run annotates right.
+
+        A run on all bags with known label sets has no repeats to take a spread from.
+        """
+        if len(values) != 1 or len(chosen) != 1 or not measure.startswith("instance_accuracy"):
+            return None
+        n = self.rows[chosen[0].digest]["measures"].get("n_annotated")
+        unit = 100.0 if measure.endswith("_percent") else 1.0
+        share = values[0] / unit
+        return unit * sqrt(share * (1.0 - share) / n) if n else None
 
     def curve(self, dataset: str, method: str, measure: str, name: str) -> Curve | None:
         points: dict[float, list[float]] = defaultdict(list)

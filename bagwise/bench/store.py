@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bagwise.errors import BagwiseError, DataError
+from bagwise.errors import BagwiseError, DataError, quoted
 from bagwise.utils.files import replacing
 
 SCHEMA = pa.schema(
@@ -104,9 +104,7 @@ class Store:
         if not files:
             return
         rows = self.rows()
-        empty = dict.fromkeys(SCHEMA.names)
-        ready = [{**empty, **row, "measures": list(row["measures"].items())} for row in rows.values()]
-        self._write(ready)
+        self._write([_as_columns(row) for row in rows.values()])
         for file in files:
             file.unlink(missing_ok=True)
 
@@ -114,6 +112,31 @@ class Store:
         """Drop rows, so that their tasks run again."""
         self.gather()
         self._write([row for row in self._gathered() if row["hash"] not in hashes])
+
+    def merge(self, other: str | os.PathLike[str]) -> int:
+        """Take over the rows of another folder, with their predictions; tell how many were new.
+
+        A fit that both have is kept as it is here, unless it has failed here and not there.
+        """
+        theirs = Store(other)
+        if not theirs.folder.is_dir():
+            raise BagwiseError(f"no folder {quoted(theirs.folder)} to take rows from")
+        with self.locked():
+            self.gather()
+            ours = self.rows()
+            new = {
+                digest: row
+                for digest, row in theirs.rows().items()
+                if digest not in ours or (ours[digest]["error"] and not row["error"])
+            }
+            for digest in new:
+                source = theirs.predictions / f"{digest}.npz"
+                if source.exists():
+                    with replacing(self.predictions / source.name) as path:
+                        shutil.copyfile(source, path)
+            if new:
+                self._write([_as_columns(row) for row in (ours | new).values()])
+        return len(new)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -169,6 +192,11 @@ class Store:
                 for left in folder.glob(".*-*"):
                     if left.is_dir():
                         shutil.rmtree(left, ignore_errors=True)
+
+
+def _as_columns(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with every column of the table, measures as pairs."""
+    return {**dict.fromkeys(SCHEMA.names), **row, "measures": list(row["measures"].items())}
 
 
 def _finished_row(path: Path) -> dict[str, Any] | None:

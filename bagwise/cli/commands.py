@@ -200,6 +200,12 @@ def reproduce(
         Path, typer.Option("--out", "-o", help="Folder of results; a later run goes on there.")
     ] = Path("bagwise_results"),
     page: Annotated[Path | None, typer.Option(help="Write all results on one Markdown page.")] = None,
+    summary: Annotated[
+        Path | None, typer.Option(help="Write what held and what did not, paper by paper, on one page.")
+    ] = None,
+    merge: Annotated[
+        list[Path] | None, typer.Option(help="Folder of another run whose fits are taken over; repeatable.")
+    ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run fits again that have failed.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Run nothing; show what there is.")] = False,
     as_json: AsJson = False,
@@ -222,6 +228,8 @@ def reproduce(
                 retry=retry,
                 run=not show,
                 page=page,
+                summary=summary,
+                merge=merge or (),
                 step=advance,
             )
     except KeyboardInterrupt:

@@ -419,3 +419,37 @@ def test_points_of_a_curve_are_whole_or_absent(suite, finished):
     panel = results_of(suite, suite.experiments["fig1"], rows)[0]
     assert panel.curves[0].x == (0.3,) and panel.curves[1].x == (0.3, 0.6)
     assert any("some of their fits are missing: 1 points" in remark for remark in panel.remarks)
+
+
+def test_rows_of_other_machines_merge(suite, finished, tmp_path):
+    """Half of the fits here, half there, one of them failed here: together they are the whole run."""
+    rows = finished.rows()
+    hashes = sorted(rows)
+    here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
+    for k, digest in enumerate(hashes):
+        for store, some in ((here, k % 2 == 0), (there, k % 2 == 1 or k == 0)):
+            if some:
+                failed = {"error": "Stopped: by hand", "measures": {}} if store is here and k == 0 else {}
+                store.put({**rows[digest], **failed}, {"scores": np.zeros(2)})
+    there.gather()
+    fixed = int(rows[hashes[0]]["error"] == "")
+    assert here.merge(tmp_path / "there") == len(hashes) // 2 + fixed
+    assert here.rows() == rows
+    assert {path.stem for path in here.predictions.glob("*.npz")} == set(hashes)
+    assert here.merge(tmp_path / "there") == 0
+    with pytest.raises(BagwiseError, match="no folder"):
+        here.merge(tmp_path / "nowhere")
+
+
+def test_a_single_run_is_judged_by_the_error_of_a_share(suite, finished):
+    from math import sqrt
+
+    from bagwise.bench.results import _View
+
+    view = _View(suite, None, {}, False, [], [], {}, {"x": {"measures": {"n_annotated": 400.0}}}, {})
+    task = type("T", (), {"digest": "x"})
+    error = view._error_of_share([task], [90.0], "instance_accuracy_transductive_percent")
+    assert error == pytest.approx(100 * sqrt(0.9 * 0.1 / 400))
+    assert view._error_of_share([task], [0.9], "instance_accuracy") == pytest.approx(error / 100)
+    assert view._error_of_share([task], [0.9], "ranking_loss") is None
+    assert view._error_of_share([task, task], [0.9, 0.8], "instance_accuracy") is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from bagwise.report.pages.cells import Cell, Curve, Mark, ResultFigure, ResultTable
+from bagwise.report.pages.order import order_sentence
 from bagwise.report.pages.parts import (
     MARK,
     NONE,
@@ -52,7 +53,7 @@ def _of_table(table: ResultTable) -> Report:
     return Report(
         id=table.id,
         title=table.title,
-        opening=tuple(line for line in (table.protocol, _summary(table)) if line),
+        opening=tuple(line for line in (table.protocol, _summary(table), order_sentence(table)) if line),
         legend=_legend(table),
         grids=tuple(grid for grid in (*grids, times, ranks) if grid is not None),
         statistics=sentences(table, comparisons),

@@ -14,7 +14,7 @@ import numpy as np
 from bagwise.errors import DataError
 from bagwise.report.pages.cells import Curve, ResultFigure
 
-_INK, _MUTED, _CONTROL, _OUTSIDE = "#24292f", "#8c959f", "#0969da", "#bc4c00"
+INK, MUTED, _CONTROL, _OUTSIDE = "#24292f", "#8c959f", "#0969da", "#bc4c00"
 # distinct for readers who do not see red and green apart (Okabe and Ito)
 _CURVES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5d4a8a", "#000000")
 _MARKERS = "osD^vPX*"
@@ -58,7 +58,7 @@ def critical_difference(ranks: Mapping[str, float], cd: float, control: str, tit
     depth = middle * _LINE
     names = _LETTER * max(map(len, order)) + 0.9  # inches for a name, its rank and its line, on both sides
     width = max(_WIDTH, 2 * names + 3.0, 0.1 * len(title) + 0.3)
-    figure = _new_figure((width, 1.25 + depth))
+    figure = new_figure((width, 1.25 + depth))
     axes = figure.add_axes((0, 0, 1, 1))
     low, high = 1.0, float(k)
     inch = (high - low) / (width - 2 * names)
@@ -73,19 +73,19 @@ def critical_difference(ranks: Mapping[str, float], cd: float, control: str, tit
             transform=_mixed(axes),
             fontsize=10.5,
             fontweight="bold",
-            color=_INK,
+            color=INK,
             va="center",
         )
 
     start, end = max(low, ranks[control] - cd), min(high, ranks[control] + cd)
     axes.fill_between([start, end], -0.10, 0.10, color=_CONTROL, alpha=0.16, lw=0, zorder=1)
     _reach(axes, ranks[control], cd, low, high)
-    axes.plot([low, high], [0, 0], color=_INK, lw=1.2, zorder=2, solid_capstyle="butt")
+    axes.plot([low, high], [0, 0], color=INK, lw=1.2, zorder=2, solid_capstyle="butt")
     for tick in np.arange(low, high + 0.5, 0.5 if k <= 10 else 1.0):
         whole = float(tick).is_integer()
-        axes.plot([tick, tick], [0, 0.09 if whole else 0.05], color=_INK, lw=1, zorder=2)
+        axes.plot([tick, tick], [0, 0.09 if whole else 0.05], color=INK, lw=1, zorder=2)
         if whole:
-            axes.text(tick, 0.14, f"{tick:.0f}", ha="center", va="bottom", fontsize=8.5, color=_INK)
+            axes.text(tick, 0.14, f"{tick:.0f}", ha="center", va="bottom", fontsize=8.5, color=INK)
 
     for i, name in enumerate(order):
         left = i < middle
@@ -151,7 +151,7 @@ def curves(result: ResultFigure) -> Any:
     >>> figure.axes[0].get_xscale(), [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     ('log', ['A', 'A (published)'])
     """
-    figure = _new_figure((6.4, 3.9), "constrained")
+    figure = new_figure((6.4, 3.9), "constrained")
     axes = figure.add_subplot()
     names = list(dict.fromkeys(curve.name for curve in (*result.curves, *result.published)))
     for group, published in ((result.curves, False), (result.published, True)):
@@ -159,9 +159,9 @@ def curves(result: ResultFigure) -> Any:
             _draw(axes, curve, names.index(curve.name), published)
     axes.set_xscale("log" if result.x_log else "linear")
     axes.set_yscale("log" if result.y_log else "linear")
-    axes.set_xlabel(result.x_label, color=_INK)
-    axes.set_ylabel(result.y_label, color=_INK)
-    axes.set_title(result.title, fontsize=10.5, fontweight="bold", loc="left", color=_INK, wrap=True)
+    axes.set_xlabel(result.x_label, color=INK)
+    axes.set_ylabel(result.y_label, color=INK)
+    axes.set_title(result.title, fontsize=10.5, fontweight="bold", loc="left", color=INK, wrap=True)
     axes.grid(True, color="#d8dee4", lw=0.6)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
@@ -174,7 +174,7 @@ def curves(result: ResultFigure) -> Any:
             place = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
         axes.legend(fontsize=8.5, frameon=False, handlelength=3, **place)
     else:
-        axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", color=_MUTED, fontsize=12)
+        axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", color=MUTED, fontsize=12)
     return figure
 
 
@@ -219,7 +219,8 @@ def svg(figure: Any) -> str:
     return text[text.index("<svg") :]
 
 
-def _new_figure(size: tuple[float, float], layout: Any = None) -> Any:
+def new_figure(size: tuple[float, float], layout: Any = None) -> Any:
+    """An empty figure of a size in inches."""
     # Figure, not pyplot: no window, no list of open figures that grows
     from matplotlib.figure import Figure
 
