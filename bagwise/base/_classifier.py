@@ -357,18 +357,7 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         return self._instance_scores(bags)
 
     def _annotate(self, bags: Bags, Y: np.ndarray | None) -> np.ndarray:
-        scores = self._annotation_scores(bags)
-        if Y is None:
-            labels = scores.argmax(axis=1)
-            if scores.shape[1] == 1:  # one label: carried or not
-                labels = np.where(scores[:, 0] > 0, labels, NO_LABEL)
-            return labels
-        allowed = Y[bags.index] > 0
-        labels = np.where(allowed, scores, -np.inf).argmax(axis=1)
-        # argmax of a row of -inf is 0, allowed or not
-        inside = allowed[np.arange(len(labels)), labels]
-        first_allowed = np.where(allowed.any(axis=1), allowed.argmax(axis=1), NO_LABEL)
-        return np.where(inside, labels, first_allowed)
+        return best_labels(self._annotation_scores(bags), bags, Y)
 
     # ------------------------------------------------------------------ checking
 
@@ -504,6 +493,29 @@ class MIMLClassifier(ClassifierMixin, BagInput):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
+
+
+def best_labels(scores: np.ndarray, bags: Bags, Y: np.ndarray | None) -> np.ndarray:
+    """Label with the largest score of every instance, among those of its bag where they are known.
+
+    Examples
+    --------
+    >>> bags = Bags(np.zeros((2, 1)), np.array([0, 1, 2]))
+    >>> scores = np.array([[1.0, 2.0], [3.0, 0.0]])
+    >>> best_labels(scores, bags, None), best_labels(scores, bags, np.array([[1, 0], [0, 0]]))
+    (array([1, 0]), array([ 0, -1]))
+    """
+    if Y is None:
+        labels = scores.argmax(axis=1)
+        if scores.shape[1] == 1:  # one label: carried or not
+            labels = np.where(scores[:, 0] > 0, labels, NO_LABEL)
+        return labels
+    allowed = Y[bags.index] > 0
+    labels = np.where(allowed, scores, -np.inf).argmax(axis=1)
+    # argmax of a row of -inf is 0, allowed or not
+    inside = allowed[np.arange(len(labels)), labels]
+    first_allowed = np.where(allowed.any(axis=1), allowed.argmax(axis=1), NO_LABEL)
+    return np.where(inside, labels, first_allowed)
 
 
 def best_rows(F: np.ndarray, offsets: np.ndarray, k: int) -> np.ndarray:

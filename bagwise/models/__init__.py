@@ -35,6 +35,14 @@ from bagwise.models.distance.miml_nn import MIMLNN
 from bagwise.models.distance.miml_rbf import MIMLRBF
 from bagwise.models.distance.miml_svm import MIMLSVM
 
+# Machines for bags with several labels: more baselines of MIML papers
+from bagwise.models.svm.cs_mi_svm import CSMISVM
+from bagwise.models.svm.cs_svm import CSSVM
+from bagwise.models.svm.d_miml_svm import DMIMLSVM
+from bagwise.models.svm.kisar import KISAR
+from bagwise.models.svm.m3_miml import M3MIML
+from bagwise.models.svm.miml_boost import MIMLBoost
+
 # Binary concepts with many faces, and one label against the rest
 from bagwise.models.mm_mil.estimator import MMMIL, select_n_clusters
 from bagwise.models.wrappers.one_vs_rest import OneVsRestMIL
@@ -50,7 +58,12 @@ from bagwise.models.svm.miles import MILES
 from bagwise.models.svm.set_kernel_svm import SetKernelSVM
 
 __all__ = [
+    "CSMISVM",
+    "CSSVM",
+    "DMIMLSVM",
+    "KISAR",
     "LSBCMM",
+    "M3MIML",
     "MILES",
     "MIMLGP",
     "MIMLKNN",
@@ -64,6 +77,7 @@ __all__ = [
     "CodebookSVM",
     "DeepMIML",
     "MIGraph",
+    "MIMLBoost",
     "MIMLDummy",
     "MIMLFast",
     "MIMLMix",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import euclidean_distances, linear_kernel
 from sklearn.svm import SVC
 
@@ -17,8 +19,10 @@ MACHINE: Rules = {
     "gamma": (Choice("scale"), Number(above=0)),
     "C": Number(above=0),
 }
-# libsvm's own 1e-3 lets the last bits of a kernel matrix move scores by as much
-_TOL = 1e-6
+# libsvm's own 1e-3 lets the last bits of a kernel matrix move scores by as much. It keeps kernels in single
+# precision, so that with large ones it may never arrive at less; then ten times as much is enough.
+_TOL, _TOL_LARGEST = 1e-6, 1e-3
+_STEPS_PER_ROW = 1000  # after which it is known not to arrive
 
 
 def resolve_gamma(gamma: float | str, X: Any) -> float:
@@ -47,9 +51,21 @@ def gram(kernel: str, gamma: float, A: Any, B: Any) -> np.ndarray:
     return np.exp(K, out=K)
 
 
-def precomputed_machine(y: np.ndarray, K: np.ndarray, C: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """Support vectors, their weights and the intercept of one label."""
-    svm = SVC(kernel="precomputed", C=C, tol=_TOL).fit(K, y)
+def precomputed_machine(
+    y: np.ndarray, K: np.ndarray, C: float, tol: float = _TOL, weights: dict[int, float] | None = None
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Support vectors, their weights and the intercept of one label; ``weights`` are factors on C."""
+    while True:
+        last = tol >= _TOL_LARGEST
+        limit = -1 if last else _STEPS_PER_ROW * max(len(K), 100)
+        svm = SVC(kernel="precomputed", C=C, tol=tol, class_weight=weights, max_iter=limit)
+        with warnings.catch_warnings():
+            if not last:
+                warnings.simplefilter("ignore", ConvergenceWarning)
+            svm.fit(K, y)
+        if last or svm.fit_status_ == 0:
+            break
+        tol *= 10.0
     return svm.support_, svm.dual_coef_[0], float(svm.intercept_[0])
 
 
@@ -85,3 +101,18 @@ def constant_scores(Y: np.ndarray) -> np.ndarray:
 def put_constants(S: np.ndarray, constants: np.ndarray) -> np.ndarray:
     """Scores with those of constant labels put in place."""
     return np.where(np.isnan(constants), S, constants)
+
+
+def t_criterion(scores: np.ndarray) -> np.ndarray:
+    """Labels with a score above 0 and, in bags that have none, the best one; a single label stands alone.
+
+    Examples
+    --------
+    >>> t_criterion(np.array([[0.5, 0.1], [-2.0, -1.0]])).tolist(), t_criterion(np.array([[-1.0]])).tolist()
+    ([[True, True], [False, True]], [[False]])
+    """
+    chosen = scores > 0
+    if scores.shape[1] > 1:
+        none = np.flatnonzero(~chosen.any(axis=1))
+        chosen[none, scores[none].argmax(axis=1)] = True
+    return chosen

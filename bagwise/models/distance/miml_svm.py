@@ -8,7 +8,14 @@ from sklearn.utils import check_random_state
 from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Seed
 from bagwise.models._shared.each_label import each_label
-from bagwise.models._shared.svm import MACHINE, gram, precomputed_machine, resolve_gamma, weights_of
+from bagwise.models._shared.svm import (
+    MACHINE,
+    gram,
+    precomputed_machine,
+    resolve_gamma,
+    t_criterion,
+    weights_of,
+)
 from bagwise.models.distance.base import DEVICE, RATIO, SCALING, DistanceClassifier
 from bagwise.models.distance.medoids import k_medoids, n_medoids
 
@@ -150,8 +157,4 @@ class MIMLSVM(DistanceClassifier):
         return gram(self.kernel, self.gamma_, D, self.support_features_) @ self.dual_coef_ + self.intercept_
 
     def _predict(self, bags, scores):
-        chosen = scores > 0
-        if self.threshold_rule == "t-criterion" and scores.shape[1] > 1:
-            none = np.flatnonzero(~chosen.any(axis=1))
-            chosen[none, scores[none].argmax(axis=1)] = True
-        return chosen
+        return t_criterion(scores) if self.threshold_rule == "t-criterion" else scores > 0

@@ -147,7 +147,7 @@ class MISVM(ScaledClassifier):
             Z = _stack(X, _means(X, offsets))
         settings = {name: getattr(self, name) for name in ("margin", "kernel", "C", "max_iter")}
         settings |= {"gamma": self.gamma_, "positive_weight": self.positive_weight}
-        found = each_label(learn_label, Y, self.n_jobs, Z, offsets, settings)
+        found = each_label(self._learn_label, Y, self.n_jobs, Z, offsets, settings)
         rows, weights, self.intercept_ = weights_of(
             [None if f is None else f["machine"] for f in found], Z.shape[0]
         )
@@ -167,6 +167,10 @@ class MISVM(ScaledClassifier):
                 ConvergenceWarning,
                 stacklevel=5,
             )
+
+    @staticmethod
+    def _learn_label(y, Z, offsets, settings):
+        return learn_label(y, Z, offsets, settings)
 
     @property
     def _width(self):

@@ -1,0 +1,153 @@
+"""Support vector machines of all labels at once, whose kernel is a product over instances and labels.
+
+The problem is: maximise ``<T, B> - <B, K B P> / 2`` over matrices B (n_instances, n_labels) in a convex set,
+with K the kernel of instances and P that of labels. Machines have the values ``F = K B P``. The method of
+multipliers splits it into a linear system, which the eigenvectors of K and P solve at the price of a product
+with K, and a projection onto the set. Tens of rounds suffice, and the duality gap says when.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from bagwise.models.svm.landmarks import Span
+
+__all__ = ["Coupled", "Solution", "maximise"]
+
+_EVERY = 10  # rounds between looks at the gap
+_RELAXED = 1.6  # step of the multipliers; between 1 and 2
+_UNEVEN = 4.0  # residuals this far apart change the penalty
+
+
+Primal = Callable[[np.ndarray, float], float]
+
+
+class Coupled(NamedTuple):
+    """Eigenvectors of the kernel of instances (in a span of landmarks) and of labels."""
+
+    U: np.ndarray
+    V: np.ndarray
+    eigenvalues: np.ndarray
+
+    @staticmethod
+    def of(span: Span, P: np.ndarray) -> Coupled:
+        """Product of the kernel in a span with a positive definite kernel of labels."""
+        p, V = np.linalg.eigh(P)
+        return Coupled(span.U, V, span.eigenvalues[:, None] * np.maximum(p, 0.0))
+
+    def coefficients(self, B: np.ndarray) -> np.ndarray:
+        """C with ``U C = K B P``."""
+        return ((self.U.T @ B) @ self.V * self.eigenvalues) @ self.V.T
+
+    def values(self, B: np.ndarray) -> np.ndarray:
+        """``K B P``."""
+        return self.U @ self.coefficients(B)
+
+    def shrink(self, R: np.ndarray, rho: float) -> np.ndarray:
+        """Solution B of ``K B P + rho B = R``."""
+        inside = (self.U.T @ R) @ self.V
+        inside *= self.eigenvalues / (self.eigenvalues + rho)
+        return (R - self.U @ (inside @ self.V.T)) / rho
+
+
+class Solution(NamedTuple):
+    """What `maximise` found."""
+
+    B: np.ndarray  # on its way into the set; its values are what counts
+    values: np.ndarray  # K B P
+    objective: float  # value of the primal problem at these values
+    gap: float  # how much lower it could be at most, over its size
+    n_iter: int
+    state: tuple[np.ndarray, np.ndarray, float]  # to go on from, for a problem nearby
+
+
+def maximise(
+    problem: Coupled,
+    T: np.ndarray,
+    project: Callable[[np.ndarray], np.ndarray],
+    primal: Primal,
+    *,
+    balanced: bool,
+    tidy: Callable[[np.ndarray], np.ndarray] | None = None,
+    start: tuple[np.ndarray, np.ndarray, float] | None = None,
+    tol: float,
+    max_iter: int,
+) -> Solution:
+    """Maximise ``<T, B> - <B, K B P> / 2`` over a convex set by the alternating method of multipliers.
+
+    Parameters
+    ----------
+    problem : Coupled
+        The kernels.
+    T : ndarray of shape (n_instances, n_labels)
+        Linear part.
+    project : callable
+        Nearest matrix of the set; without the condition of ``balanced``.
+    primal : callable
+        ``primal(F, penalty)``: value of the primal problem for values F, ``penalty`` being <B, K B P> / 2.
+    balanced : bool
+        Whether entries of B must add up to 0, as with an intercept.
+    tidy : callable, optional
+        Nearest matrix of the set with that condition, where ``balanced``.
+    start : optional
+        ``state`` of an earlier solution.
+    tol : float
+        The gap, over the size of the objective, at which to stop.
+    max_iter : int
+        Limit on rounds.
+    """
+    tidy = project if tidy is None else tidy
+    Z, W, rho = (np.zeros_like(T), np.zeros_like(T), 0.3) if start is None else start
+    ones = np.ones_like(T)
+    flat = problem.shrink(ones, rho) if balanced else ones
+    best, n_iter = None, 0
+    while n_iter < max_iter:
+        n_iter += 1
+        X = problem.shrink(T + rho * (Z - W), rho)
+        if balanced:
+            X -= flat * (X.sum() / flat.sum())
+        relaxed = _RELAXED * X + (1.0 - _RELAXED) * Z
+        before, Z = Z, project(relaxed + W)
+        W = W + relaxed - Z
+        if n_iter % _EVERY and n_iter < max_iter:
+            continue
+        found = _look(problem, T, X, tidy(Z), primal)
+        best = found if best is None or found.gap < best.gap else best
+        if best.gap <= tol:
+            break
+        factor = _step(float(np.linalg.norm(X - Z)), rho * float(np.linalg.norm(Z - before)))
+        if factor != 1.0:
+            rho, W = rho * factor, W / factor
+            flat = problem.shrink(ones, rho) if balanced else ones
+    assert best is not None  # max_iter is at least 1
+    if best.gap > tol:
+        warnings.warn(
+            f"stopped at max_iter={max_iter} with an objective that may be {best.gap:.2g} of its size above "
+            f"the lowest, not {tol:g}; raise max_iter, or lower C",
+            ConvergenceWarning,
+            stacklevel=6,
+        )
+    return best._replace(n_iter=n_iter, state=(Z, W, rho))
+
+
+def _look(problem: Coupled, T: np.ndarray, X: np.ndarray, Z: np.ndarray, primal: Primal) -> Solution:
+    """Primal value of X, which need not lie in the set, against the dual value of Z, which does.
+
+    X is the better of the two long before they meet.
+    """
+    F = problem.values(X)
+    above = primal(F, 0.5 * float((X * F).sum()))
+    below = float((T * Z).sum()) - 0.5 * float((Z * problem.values(Z)).sum())
+    return Solution(X, F, above, (above - below) / max(abs(above), 1e-300), 0, (X, Z, 1.0))
+
+
+def _step(primal: float, dual: float) -> float:
+    """Factor on the penalty that brings two residuals closer together."""
+    if primal > _UNEVEN * dual:
+        return 2.0
+    return 0.5 if dual > _UNEVEN * primal else 1.0
