@@ -108,10 +108,11 @@ class BagClassifier(MIMLClassifier):
     ================== ==================================================================================
 
     Text, that is instances with less than a tenth of their values different from 0, has the three of terms
-    beside "ored" and "stacked_kernel", all of them sparse; the others join in up to 1,000 features. Members
-    on instances answer for a bag by one of five models (trees: those that did not draw the bag) that has not
-    seen it, and for a new bag by their mean. They learn from all bags up to 40,000 instances ("fast": 20,000;
-    text: 2.5 times as many), from a sample by three models beyond.
+    beside "ored" and "stacked_kernel", all of them sparse; "ored_forest" and "pooled_forest" join in up to
+    1,000 features, the other dense ones where they are named. Members on instances answer for a bag by one of
+    five models (trees: those that did not draw the bag) that has not seen it, and for a new bag by their
+    mean. They learn from all bags up to 40,000 instances ("fast": 20,000; text: 2.5 times as many), from a
+    sample by three models beyond.
 
     Scores of each member get a sigmoid per label, shrunk to a shared one; logits are mixed with non-negative
     weights shared by all labels, of least log loss with a ridge towards equal ones; then a last sigmoid.

@@ -55,6 +55,8 @@ _DENSE = (
     "stacked_kernel",
     "pooled_forest",
 )
+# what members on weighted terms do better: of words few occur, which trees hardly draw and spreads blow up
+_NOT_FOR_TEXT = frozenset({"set_kernel", "statistics_kernel", "inherited_forest"})
 # a member starts only before this share of max_seconds has passed: the first to go has the smallest
 LATEST_START = {
     "ored_forest": 0.4,
@@ -307,10 +309,13 @@ class _Fitting:
             suited -= set(ON_INSTANCES) | {"stacked_kernel"}
         if self.model.text:
             suited -= {"text_logistic" if len(self.everything) <= EXACT_BAGS else "text_kernel"}
-        if self.model.text or len(self.everything) > EXACT_BAGS:
-            suited -= {"statistics_kernel"}  # of text the kernel on terms is as good
-        if len(self.everything) <= MANY_BAGS and "mimlfast" not in (task.wanted or ()):
-            suited -= {"mimlfast"}
+        named = task.wanted or frozenset()
+        if self.model.text:
+            suited -= _NOT_FOR_TEXT - named
+        if len(self.everything) > EXACT_BAGS:
+            suited -= {"statistics_kernel"}
+        if len(self.everything) <= MANY_BAGS:
+            suited -= {"mimlfast"} - named
         for name in MEMBERS:
             if name not in suited or (task.wanted is not None and not self._needed(name)):
                 continue

@@ -89,7 +89,10 @@ def _never_dense(with_X):
 def test_text_with_few_words_has_members_of_both_kinds():
     bags, Y, _ = text_bags(n_words=200)
     model = BagClassifier("fast", random_state=0).fit(bags, Y)
-    assert {"set_kernel", "text_kernel", "pooled_forest", "inherited_logistic"} <= set(model.members_)
+    both = {"ored_forest", "pooled_forest", "text_kernel", "inherited_logistic", "ored", "stacked_kernel"}
+    assert set(model.members_) == both
+    named = BagClassifier("fast", members=["set_kernel"], random_state=0).fit(bags, Y)
+    assert set(named.members_) == {"set_kernel"}
     dense = BagClassifier("fast", random_state=0).fit(bags.with_X(bags.X.toarray()), Y)
     np.testing.assert_allclose(dense.predict_proba(bags), model.predict_proba(bags), atol=1e-6)
 
