@@ -8,11 +8,13 @@ import pytest
 
 from bagwise import Bags, Dataset, ShardedBags, checkpoint, load_dataset, on_cluster
 from bagwise.datasets import make_sub_concepts
-from bagwise.models import MIMLGP, MMMIL
+from bagwise.datasets.mimlmix_like import make_mimlmix_like
+from bagwise.models import MIMLGP, MMMIL, MIMLMix
 from bagwise.parallel import journal as journals
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
+MIX = {"eta": 1.0, "xi": 0.1, "kappa": 300.0, "nu": 10.0, "alpha_train": 5.0, "n_topics": 3, "max_iter": 5}
 LEARNERS = {
     "gp": lambda: MIMLGP(width=[2.0, 3.0], rank=20, label_covariance="scalar", max_iter=2),
     "gp, linear": lambda: MIMLGP("linear", constant=0.1, max_iter=2),
@@ -23,10 +25,11 @@ LEARNERS = {
     "mm_mil, landmarks": lambda: MMMIL(
         2, kernel="rbf", n_landmarks=15, n_init=3, max_iter=2, random_state=0, gate_penalty=0.5
     ),
+    "mimlmix": lambda: MIMLMix(**MIX, random_state=0),
 }
 
 
-ON_A_CLUSTER = ("gp, drawn landmarks", "mm_mil")
+ON_A_CLUSTER = ("gp, drawn landmarks", "mm_mil", "mimlmix")
 
 
 def state(model):
@@ -220,3 +223,53 @@ def test_mm_mil_says_what_contradicts_itself(tmp_path):
     assert shards.n_parts > 3
     with pytest.warns(UserWarning, match="1 bags occur again with other labels .first: bags 'b0' and 'b20'"):
         MMMIL(1, max_iter=1).fit(shards)
+
+
+# ---------------------------------------------------------------------- MIMLmix
+
+
+@pytest.fixture(scope="module")
+def two_views(tmp_path_factory):
+    data = make_mimlmix_like("imageclef", 120, missing=0.3)
+    place = tmp_path_factory.mktemp("views") / "s"
+    return data, ShardedBags.write(data, place, part_bytes=100_000)
+
+
+def test_mimlmix_of_parts_with_views_that_are_missing(two_views):
+    data, shards = two_views
+    assert shards.n_parts > 3
+    settings = {**MIX, "max_iter": 100, "tol": 1e-7, "max_inner": 50, "random_state": 0}
+    on_shards, in_memory = MIMLMix(**settings).fit(shards), MIMLMix(**settings).fit(data.bags, data.Y)
+    # the same optimum: gamma starts cold in every pass, and is kept between passes in memory
+    np.testing.assert_allclose(on_shards.elbo_[-1], in_memory.elbo_[-1], rtol=1e-4)
+    for view, weight in in_memory.view_weights_.items():
+        np.testing.assert_allclose(on_shards.view_weights_[view], weight, rtol=1e-3)
+    assert on_shards.view_kinds_ == in_memory.view_kinds_
+    agree = on_shards.predict(shards) == in_memory.predict(data.bags)
+    assert agree.mean() > 0.99
+    scores = on_shards.instance_scores(shards)
+    assert {view: len(rows) for view, rows in scores.items()} == {
+        view: bags.n_instances for view, bags in data.bags.views.items()
+    }
+
+
+def test_mimlmix_chooses_on_some_bags(two_views):
+    data, shards = two_views
+    settings = {"eta": "auto", "sets": "threshold", "max_iter": 3, "random_state": 0, "n_topics": "auto"}
+    on_shards = MIMLMix(**{**MIX, **settings}).fit(shards)
+    in_memory = MIMLMix(**{**MIX, **settings}).fit(data.bags, data.Y)
+    assert on_shards.settings_ == in_memory.settings_ and len(on_shards.search_) > 3
+    np.testing.assert_allclose(on_shards.threshold_, in_memory.threshold_, rtol=0.05)
+
+
+def test_mimlmix_leaves_out_bags_without_labels(folder, digits, tmp_path):
+    Y = digits.Y.copy()
+    Y[::7] = 0
+    shards = ShardedBags.write(
+        Dataset(digits.bags, Y, label_names=digits.label_names), tmp_path / "s", part_bytes=30_000
+    )
+    model = MIMLMix(**MIX, unlabelled="skip", random_state=0)
+    with pytest.warns(UserWarning, match="18 bags without labels are left out"):
+        model.fit(shards)
+    assert model.n_bags_seen_ == 102 and len(model.components_) == 10
+    assert len(MIMLMix(**MIX, random_state=0).fit(shards).components_) == 11

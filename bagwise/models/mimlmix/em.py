@@ -76,6 +76,14 @@ class Layout:
         mass = np.bincount(self.bag_of, weights[self.view_of] * self.multiplicity, minlength=self.n_bags)
         return alpha + np.repeat(mass / np.maximum(self.n_labels, 1), self.n_labels)
 
+    def start(self, alpha: float, weights: np.ndarray) -> None:
+        """Begin training: gamma, which each pass goes on from, is cold."""
+        self.gamma = self.cold_gamma(alpha, weights)
+
+    def statistics(self, weights: np.ndarray, alpha: float, max_inner: int, tol: float) -> Statistics:
+        """One pass over all bags."""
+        return collect_statistics(self, weights, alpha, self.gamma, max_inner, tol)
+
     def pairs(self, weights: np.ndarray) -> Pairs:
         """What the loops need to know, under some view weights."""
         of_instances = weights[self.view_of] * self.multiplicity
@@ -169,7 +177,7 @@ class Trained:
 
 
 def train(
-    layout: Layout,
+    layout: Any,
     *,
     alpha: float,
     tau: np.ndarray | None,
@@ -181,7 +189,8 @@ def train(
 ) -> Trained:
     """Algorithm 2 with warm-started gamma: EM until the relative rise of the objective falls below ``tol``.
 
-    ``tau`` None keeps all view weights equal. The returned history covers the iterations under the final
+    ``layout`` is a `Layout`, or bags in parts that answer as one (`OverParts`). ``tau`` None keeps all view
+    weights equal. The returned history covers the iterations under the final
     view weights, along which the objective cannot fall.
     """
     told = np.array([view.hyper.get("informative", True) for view in layout.views])
@@ -192,14 +201,14 @@ def train(
         view.tied = True
     for view, stats in zip(layout.views, layout.uniform_statistics()):
         view.update(stats)
-    gamma = layout.cold_gamma(alpha, weights)
+    layout.start(alpha, weights)
     rounds = WEIGHT_ROUNDS if tau is not None and told.sum() > 1 else ()
     settled = max([tied_start if starting_tied else 0, *rounds])
     elbo: list[float] = []
     converged = False
     iteration = 0
     for iteration in range(1, max_iter + 1):
-        found = collect_statistics(layout, weights, alpha, gamma, max_inner, inner_tol)
+        found = layout.statistics(weights, alpha, max_inner, inner_tol)
         prior = sum(w * view.log_prior() for w, view in zip(weights, layout.views))
         elbo.append(found.bound + prior)
         rise = elbo[-1] - elbo[-2] if len(elbo) > 1 else np.inf

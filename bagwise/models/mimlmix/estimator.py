@@ -9,14 +9,16 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bagwise.bags import Bags, MultiViewBags
+from bagwise.bags import MultiViewBags
 from bagwise.base import NO_LABEL, MIMLClassifier, Traits
+from bagwise.base.blocks import blocks_in_memory, evenly, gathered
 from bagwise.base.parameters import Choice, Flag, Number, PerView, Seed, Whole, check_parameters
 from bagwise.errors import DataError
 from bagwise.metrics import top_labels
 from bagwise.models.mimlmix import settings as settings_of
 from bagwise.models.mimlmix.em import Layout, train
 from bagwise.models.mimlmix.kinds import view_settings
+from bagwise.models.mimlmix.parts import Components, OverParts, as_views, view_parts
 from bagwise.models.mimlmix.predict import infer_within, predict_views
 from bagwise.models.mimlmix.select import Held, best_threshold, choose_settings, held_out_threshold
 from bagwise.models.mimlmix.stream import grow, step_size, stream_step
@@ -24,6 +26,7 @@ from bagwise.models.mimlmix.topics import choose_n_topics, fit_topics, label_dis
 from bagwise.parallel import small_products
 
 _SEED_LIMIT = 2**31 - 1
+_MOST_COMPARED, _MOST_SETS = 4300, 200_000  # bags of several parts behind settings, and behind topics
 _AUTO = Choice("auto")
 
 
@@ -133,6 +136,10 @@ class MIMLMix(MIMLClassifier):
     The score of `decision_function` is gamma for labels in the predicted set and -1/gamma for the others: it
     has the order of gamma within a bag, and its sign says what is predicted.
 
+    `bagwise.ShardedBags` of one part are bags in memory. With several parts settings are chosen on up to
+    4,300 bags and topics on up to 200,000 label sets; EM is the same, with gamma from a cold start in every
+    pass.
+
     *Differences from the paper*, all but the first two also in ``mode="paper"``:
 
     - The prior in training, ``alpha_train``, is a number of its own and larger (the paper takes eta, which
@@ -173,7 +180,7 @@ class MIMLMix(MIMLClassifier):
     ['textual', 'visual']
     """
 
-    traits = Traits(instances="model", sparse=True, views=True, empty_bags=True)
+    traits = Traits(instances="model", sparse=True, views=True, empty_bags=True, shards=True)
 
     _parameters: ClassVar = {
         "eta": (_AUTO, Number(0)),
@@ -266,35 +273,36 @@ class MIMLMix(MIMLClassifier):
     # ------------------------------------------------------------------ training
 
     def _fit(self, bags, Y):
-        with small_products(0.0):  # labels are spread over the cores; each product stays on its own
-            self._learn(bags, Y)
+        self._fit_blocks(blocks_in_memory(bags, Y))
 
-    def _learn(self, bags, Y):
+    def _fit_blocks(self, blocks):
+        if len(blocks) == 1:  # of shards with one part, too: they are no more than bags in memory
+            blocks = blocks_in_memory(*blocks.only()[:2])
+        with small_products(0.0):  # labels are spread over the cores; each product stays on its own
+            self._learn(blocks)
+
+    def _learn(self, blocks):
         rng = check_random_state(self.random_state)
-        views = as_views(bags)
-        views, sets = self._set_up(views, bags, Y)
+        blocks, known, sets = self._set_up(blocks)
+        views = view_parts(blocks)
         hypers = view_settings(self, views, len(self.components_))
         self.view_kinds_ = {v: hyper["kind"] for v, hyper in hypers.items()}
-        self._warn_of_silent_views(views, hypers)
+        self._warn_of_silent_views(hypers)
         given = settings_of.given_settings(self, len(views))
         self._fixed = settings_of.fixed_settings(self, list(views), rng.randint(_SEED_LIMIT))
         n_topics = given.pop("n_topics")
         if n_topics == "auto":
             n_topics = choose_n_topics(sets, rng, alpha=self.alpha_topic, smoothing=self.topic_smoothing)
-        self.search_: list[tuple[dict[str, Any], float]] = []
         flat = settings_of.flat_settings(given, hypers)
+        self.search_: list[tuple[dict[str, Any], float]] = []
         if "auto" in flat.values() or self.sets == "threshold":
-            held = Held(views, sets, self._n_real, hypers, self._fixed, rng)
-            held.fit_topics(n_topics, self.topic_smoothing)
-            flat, self.search_ = choose_settings(held, flat)
-            if self.sets == "threshold":
-                self.threshold_ = held_out_threshold(held, flat)
+            flat = self._search(blocks, sets, hypers, flat, n_topics, rng)
         settings = settings_of.nested_settings(flat)
         self.settings_ = {**settings, "n_topics": n_topics}
         hypers = settings_of.with_smoothing(hypers, settings)
-        self._keep_topics(fit_topics(sets, n_topics, rng, alpha=self.alpha_topic))
+        self._keep_topics(self._label_topics(blocks, sets, n_topics, rng))
         found = train(
-            Layout(views, sets, hypers),
+            self._layout(blocks, known, sets, hypers),
             alpha=settings["alpha_train"],
             tau=self._fixed["tau"],
             max_iter=self.max_iter,
@@ -308,26 +316,51 @@ class MIMLMix(MIMLClassifier):
         self.n_iter_ = found.n_iter
         self.n_batches_, self.n_bags_seen_ = 1, len(sets)
 
-    def _set_up(self, views, bags, Y):
+    def _search(self, blocks, sets, hypers, flat, n_topics, rng):
+        """Settings that held-out bags choose; of several parts those of some bags."""
+        if len(blocks) == 1:
+            bags = blocks.only().bags
+        else:
+            some = evenly(len(sets), _MOST_COMPARED)
+            bags, sets = gathered(blocks, some).bags, sets[some]
+        held = Held(as_views(bags), sets, self._n_real, hypers, self._fixed, rng)
+        held.fit_topics(n_topics, self.topic_smoothing)
+        flat, self.search_ = choose_settings(held, flat)
+        if self.sets == "threshold":
+            self.threshold_ = held_out_threshold(held, flat)
+        return flat
+
+    def _label_topics(self, blocks, sets, n_topics, rng):
+        """Labels per topic; of several parts those of some label sets, as many as there are bags."""
+        some = np.arange(len(sets)) if len(blocks) == 1 else evenly(len(sets), _MOST_SETS)
+        counts = fit_topics(sets[some], n_topics, rng, alpha=self.alpha_topic)
+        return counts * (len(sets) / len(some))
+
+    def _layout(self, blocks, known, sets, hypers):
+        if len(blocks) == 1:
+            return Layout(as_views(blocks.only().bags), sets, hypers)
+        n_features = getattr(self, "view_features_in_", {"instances": self.n_features_in_})
+        return OverParts(blocks, known, hypers, n_features)
+
+    def _set_up(self, blocks):
         """Components of the model and the label sets over them; bags that teach nothing are left out."""
+        Y = blocks.labels()[0]
         self._labels_seen, self._label_sets_seen = 0, 0
         self._count_labels(Y)
         components = np.flatnonzero(Y.any(axis=0))
         empty = ~Y.any(axis=1)
-        sets = np.ascontiguousarray(Y[:, components])
-        self._n_real = len(components)
-        if empty.any() and (self.unlabelled == "background" and self.mode != "paper"):
-            components = np.append(components, Y.shape[1])
-            sets = np.column_stack([sets, empty]).astype(np.int8)
-        elif empty.any():
+        self._n_real, self._n_labels = len(components), Y.shape[1]
+        background = bool(empty.any() and self.unlabelled == "background" and self.mode != "paper")
+        known = Components(components, background)
+        if empty.any() and not background:
+            some = gathered(blocks, np.flatnonzero(empty)[:3]).bags.bag_ids
             if empty.all():
-                some = ", ".join(repr(i) for i in bags.bag_ids[:3].tolist())
-                raise DataError(f"no training bag carries a label (bags {some}, ...): nothing to learn")
-            _warn_of_left_out(bags, empty)
-            views, sets = {v: b[~empty] for v, b in views.items()}, sets[~empty]
-        self.components_ = components
-        self._n_labels = Y.shape[1]
-        return views, sets
+                named = ", ".join(repr(i) for i in some.tolist())
+                raise DataError(f"no training bag carries a label (bags {named}, ...): nothing to learn")
+            _warn_of_left_out(some, empty)
+            blocks, Y = blocks.take(np.flatnonzero(~empty)), Y[~empty]
+        self.components_ = np.append(components, Y.shape[1]) if background else components
+        return blocks, known, known.sets(Y)
 
     def _count_labels(self, Y):
         """L-bar over all bags seen so far."""
@@ -336,10 +369,11 @@ class MIMLMix(MIMLClassifier):
         self.n_top_ = max(1, round(self._labels_seen / self._label_sets_seen))
 
     @staticmethod
-    def _warn_of_silent_views(views, hypers):
+    def _warn_of_silent_views(hypers):
         for v, hyper in hypers.items():
+            empty = hyper.pop("empty")
             if not hyper["informative"]:
-                why = "no training bag has it" if not views[v].n_instances else "all its instances are alike"
+                why = "no training bag has it" if empty else "all its instances are alike"
                 warnings.warn(f"view {v!r} says nothing ({why}) and gets no weight", stacklevel=6)
 
     def _keep_topics(self, counts):
@@ -384,7 +418,7 @@ class MIMLMix(MIMLClassifier):
         with_background = len(self.components_) > self._n_real
         empty = ~Y.any(axis=1)
         if empty.any() and not with_background:
-            _warn_of_left_out(bags, empty)
+            _warn_of_left_out(bags.bag_ids[empty], empty)
             bags, Y = bags[~empty], Y[~empty]
             if not len(Y):
                 return self
@@ -509,11 +543,6 @@ class MIMLMix(MIMLClassifier):
         return settings_of.distribution_of(learned, int(at[0]))
 
 
-def _warn_of_left_out(bags: Any, empty: Any) -> None:
-    some = ", ".join(repr(i) for i in bags.bag_ids[empty][:3].tolist())
-    warnings.warn(f"{empty.sum()} bags without labels are left out: {some}, ...", stacklevel=5)
-
-
-def as_views(bags: Any) -> dict[str, Bags]:
-    """Views by name; a single one is called "instances"."""
-    return dict(bags.views) if isinstance(bags, MultiViewBags) else {"instances": bags}
+def _warn_of_left_out(ids: np.ndarray, empty: Any) -> None:
+    some = ", ".join(repr(i) for i in ids[:3].tolist())
+    warnings.warn(f"{empty.sum()} bags without labels are left out: {some}, ...", stacklevel=6)

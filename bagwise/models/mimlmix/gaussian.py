@@ -106,6 +106,13 @@ class GaussianView(ViewRows):
         constants = -0.5 * (D * np.log(2.0 * np.pi) + self.log_det)
         self.constants = np.broadcast_to(constants, (len(mass),)).copy()
 
+    def cover(self, stats: dict[str, Any]) -> None:
+        """Moments have the same places whatever the bags."""
+
+    def parameters(self) -> dict[str, Any]:
+        """What `restore` needs, as plain arrays."""
+        return {"mean": self.mean, "whiten": self.whiten, "constants": self.constants}
+
     def restore(self, learned: dict[str, Any]) -> None:
         """Take up parameters that `export` gave."""
         self.mean, self.whiten, self.constants = learned["mean"], learned["whiten"], learned["constants"]

@@ -20,59 +20,100 @@ from scipy import sparse
 
 from bagwise.bags import Bags
 from bagwise.errors import DataError, quoted
-from bagwise.models._shared.scaling import is_text, learn_scaling
+from bagwise.models._shared.scaling import TEXT_SHARE, scaling_of
 from bagwise.models.mimlmix.settings import by_view
+from bagwise.parallel import Parts, map_parts, map_reduce
 
 _ZEROS_OF_COUNTS = 0.75  # share of zeros from which whole numbers are taken for counts of words
 _MANY = 256  # features in use from which a sparse view is not made dense unless it is said to be Gaussian
 _MOST_BYTES = 2**31  # of the covariances of one view; training holds a few such tables
 
 
-def view_settings(model: Any, views: Mapping[str, Bags], n_components: int) -> dict[str, dict[str, Any]]:
-    """Kind of every view and what is fixed about it before training."""
+def view_settings(model: Any, views: Mapping[str, Parts], n_components: int) -> dict[str, dict[str, Any]]:
+    """Kind of every view and what is fixed about it before training; views are parts of Bags."""
     result = {}
     named = by_view("view_kinds", model.view_kinds, list(views))
-    for name, bags in views.items():
+    for name, parts in views.items():
+        facts = map_reduce(_facts, None, parts, _joined)
         kind = model.view_kinds if named is None else named[name]
         if kind == "auto":
-            kind = kind_of(name, bags)
+            kind = kind_of(name, parts, facts)
         if kind == "counts":
-            result[name] = _count_settings(name, bags, model.background)
+            result[name] = _count_settings(name, parts, facts, model.background)
         else:
-            result[name] = _gaussian_settings(name, bags, n_components, model.covariance, model.width)
+            result[name] = _gaussian_settings(name, parts, facts, n_components, model.covariance, model.width)
+        result[name]["empty"] = not facts["rows"]
     return result
 
 
-def kind_of(name: str, bags: Bags) -> str:
+def _facts(_: None, bags: Bags) -> dict[str, Any]:
+    values = bags.X.data if bags.is_sparse else bags.X
+    return {
+        "rows": bags.n_instances,
+        "filled": int(np.count_nonzero(values)),
+        "features": bags.n_features,
+        "sparse": bags.is_sparse,
+        "dtype": bags.dtype.str,
+    }
+
+
+def _joined(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    return {**a, "rows": a["rows"] + b["rows"], "filled": a["filled"] + b["filled"]}
+
+
+def kind_of(name: str, parts: Parts, facts: dict[str, Any] | None = None) -> str:
     """What a view is taken for.
 
     Examples
     --------
-    >>> kind_of("a", Bags([[0.0, 0.0, 2.0, 0.0]], [0, 1])), kind_of("b", Bags([[0.5, 0.0]], [0, 1]))
+    >>> from bagwise.parallel import held
+    >>> counts, others = Bags([[0.0, 0.0, 2.0, 0.0]], [0, 1]), Bags([[0.5, 0.0]], [0, 1])
+    >>> kind_of("a", held(counts)), kind_of("b", held(others))
     ('counts', 'gaussian')
-    >>> kind_of("tf-idf", Bags(0.3 * np.eye(20), [0, 20]))
+    >>> kind_of("tf-idf", held(Bags(0.3 * np.eye(20), [0, 20])))
     'counts'
     """
-    values = bags.X.data if bags.is_sparse else bags.X
-    size = bags.n_instances * bags.n_features
+    facts = map_reduce(_facts, None, parts, _joined) if facts is None else facts
+    size = facts["rows"] * facts["features"]
     if size == 0:
-        return "counts" if bags.is_sparse else "gaussian"
-    sparse_enough = np.count_nonzero(values) <= (1.0 - _ZEROS_OF_COUNTS) * size
-    if not sparse_enough:
+        return "counts" if facts["sparse"] else "gaussian"
+    if facts["filled"] > (1.0 - _ZEROS_OF_COUNTS) * size:
         return "gaussian"
-    text = is_text(bags.X)
-    if (values < 0).any():
-        if text and bags.is_sparse and len(np.unique(bags.X.indices)) > _MANY:
+    text = facts["filled"] < TEXT_SHARE * size
+    if map_reduce(_negative, None, parts):
+        if text and facts["sparse"] and map_reduce(_used, None, parts, np.logical_or).sum() > _MANY:
             raise DataError(
-                f"view {name!r} is sparse and has negative numbers ({_first_negative(bags)}): counts and "
+                f"view {name!r} is sparse and has negative numbers ({_first_negative(parts)}): counts and "
                 "weights of words are not negative. Take weights that are not (tf-idf), reduce the features "
                 f"(TruncatedSVD gives a dense view), or say view_kinds={{{name!r}: 'gaussian'}}"
             )
         return "gaussian"
-    return "counts" if text or (values == np.floor(values)).all() else "gaussian"
+    return "counts" if text or not map_reduce(_broken, None, parts) else "gaussian"
 
 
-def _first_negative(bags: Bags) -> str:
+def _negative(_: None, bags: Bags) -> int:
+    """How many numbers are negative."""
+    return int(((bags.X.data if bags.is_sparse else bags.X) < 0).sum())
+
+
+def _used(_: None, bags: Bags) -> np.ndarray:
+    """Which features any instance has, of sparse bags."""
+    return np.bincount(bags.X.indices, minlength=bags.n_features) > 0
+
+
+def _broken(_: None, bags: Bags) -> int:
+    """How many numbers are not whole."""
+    values = bags.X.data if bags.is_sparse else bags.X
+    return int((values != np.floor(values)).sum())
+
+
+def _first_negative(parts: Parts) -> str:
+    return next(found for found in map_parts(_negative_number, None, parts) if found)
+
+
+def _negative_number(_: None, bags: Bags) -> str:
+    if not _negative(None, bags):
+        return ""
     at = int(np.flatnonzero(bags.X.data < 0)[0]) if bags.is_sparse else -1
     if bags.is_sparse:
         row, value = int(np.searchsorted(bags.X.indptr, at, side="right")) - 1, bags.X.data[at]
@@ -83,29 +124,36 @@ def _first_negative(bags: Bags) -> str:
     return f"{value:g} in bag {quoted(bag)}"
 
 
-def _count_settings(name: str, bags: Bags, background: str) -> dict[str, Any]:
-    values = bags.X.data if bags.is_sparse else bags.X
-    if (values < 0).any():
+def _count_settings(name: str, parts: Parts, facts: dict[str, Any], background: str) -> dict[str, Any]:
+    if map_reduce(_negative, None, parts):
         raise DataError(
-            f"view {name!r} has negative numbers ({_first_negative(bags)}); a view of counts cannot, "
+            f"view {name!r} has negative numbers ({_first_negative(parts)}); a view of counts cannot, "
             "see view_kinds"
         )
-    sums = np.asarray(bags.X.sum(axis=0), dtype=np.float64).ravel()
+    sums = map_reduce(_sums, None, parts)
     counts = 1.0 + (sums if background == "counts" else np.zeros(len(sums)))  # no word is impossible
-    informative = not _proportional(bags.X, sums)
+    informative = not map_reduce(_proportional, sums, parts, _both)
     return {"kind": "counts", "background": counts / counts.sum(), "informative": informative}
 
 
-def _proportional(X: Any, sums: np.ndarray) -> bool:
+def _sums(_: None, bags: Bags) -> np.ndarray:
+    return np.asarray(bags.X.sum(axis=0), dtype=np.float64).ravel()
+
+
+def _both(a: bool, b: bool) -> bool:
+    return a and b
+
+
+def _proportional(sums: np.ndarray, bags: Bags) -> bool:
     """Whether all rows with any counts have the same shares of words, so that no label can differ.
 
     Examples
     --------
-    >>> X = np.array([[1.0, 2.0], [2.0, 4.0], [0.0, 0.0]])
-    >>> _proportional(X, X.sum(axis=0)), _proportional(np.eye(2), np.ones(2))
+    >>> bags = Bags([[1.0, 2.0], [2.0, 4.0], [0.0, 0.0]], [0, 3])
+    >>> _proportional(bags.X.sum(axis=0), bags), _proportional(np.ones(2), Bags(np.eye(2), [0, 2]))
     (True, False)
     """
-    X = X if sparse.issparse(X) else sparse.csr_array(X)
+    X = bags.X if bags.is_sparse else sparse.csr_array(bags.X)
     lengths = np.asarray(X.sum(axis=1), dtype=np.float64).ravel()
     rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
     expected = lengths[rows] * (sums / max(sums.sum(), 1e-300))[X.indices]
@@ -123,33 +171,41 @@ def _check_size(name: str, n_features: int, n_components: int, covariance: str) 
 
 
 def _gaussian_settings(
-    name: str, bags: Bags, n_components: int, covariance: str, width: float
+    name: str, parts: Parts, facts: dict[str, Any], n_components: int, covariance: str, width: float
 ) -> dict[str, Any]:
     """Location and scale of every feature, and the covariance (or variances) of the view once standardised.
 
     A constant feature has the scale 0 and takes no part: its density would favour the labels with most
     instances.
     """
-    D = bags.n_features
+    D, n = facts["features"], facts["rows"]
     location, factor = np.zeros(D), np.zeros(D)
-    X = bags.X.toarray() if bags.is_sparse else bags.X
-    if len(X):
-        scaling = learn_scaling(X, "standard", text=False)
+    if n:
+        scaling = scaling_of(parts.map(_dense), "standard", D, np.dtype(facts["dtype"]), text=False)
         location, factor = scaling.shift, scaling.factor
     kept = factor > 0
     _check_size(name, int(kept.sum()), n_components, covariance)
     scale = np.divide(1.0, factor, out=np.zeros(D), where=kept)
-    Z = (X[:, kept].astype(np.float64) - location[kept]) / scale[kept]
-    if covariance == "diag":
-        total = np.square(Z).sum(axis=0) / max(len(Z), 1) + width
-    else:
-        total = Z.T @ Z / max(len(Z), 1) + width * np.eye(Z.shape[1])
+    second = map_reduce(_second_moments, (location, scale, covariance == "diag"), parts)
+    prior = width if covariance == "diag" else width * np.eye(int(kept.sum()))
     return {
         "kind": "gaussian",
         "location": location,
         "scale": scale,
-        "total": total,
+        "total": second / max(n, 1) + prior,
         "covariance": covariance,
         "width": float(width),
         "informative": bool(kept.any()),
     }
+
+
+def _dense(bags: Bags) -> tuple[np.ndarray, None]:
+    return (bags.X.toarray() if bags.is_sparse else bags.X), None
+
+
+def _second_moments(params: Any, bags: Bags) -> np.ndarray:
+    """Sums of squares, or of products, of the features that vary, once standardised."""
+    location, scale, diagonal = params
+    kept = scale > 0
+    Z = (_dense(bags)[0][:, kept].astype(np.float64) - location[kept]) / scale[kept]
+    return np.square(Z).sum(axis=0) if diagonal else Z.T @ Z

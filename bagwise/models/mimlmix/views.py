@@ -92,8 +92,20 @@ class CountView(ViewRows):
         # As many pieces as keep adding them up cheaper than filling them; set by the data, not by the
         # threads.
         self.n_pieces = int(np.clip(len(found) // max(pattern.nnz, 1), 2, _MAX_PIECES))
-        words = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
+        self._prepare_prior()
+
+    def _prepare_prior(self) -> None:
+        words = np.repeat(np.arange(self.pattern.shape[0]), np.diff(self.pattern.indptr))
         self.prior = self.hyper["kappa"] * self.hyper["background"][words]
+
+    def cover(self, stats: dict[str, Any]) -> None:
+        """Hold all places of statistics that other bags gave; this view has no rows of its own."""
+        self.pattern = self._own = stats["S"]
+        self._prepare_prior()
+
+    def parameters(self) -> dict[str, Any]:
+        """What `restore` needs, as plain arrays."""
+        return {"S": sparse_parts(self.S)}
 
     def collect(self, P: np.ndarray) -> dict[str, Any]:
         """Expected counts S_vyi of words and labels."""
