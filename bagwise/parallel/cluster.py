@@ -1,29 +1,36 @@
 """Clusters: the only place that knows Dask.
 
 The scheduler places tasks, no future is tied to a worker and no data are scattered: a part is loaded from
-storage by a task with a key of its own, so that a lost worker costs a reload and no more. Statistics are
-added in the order of the parts, by the tree of `ordered_sum`, by tasks where there are many, so that the
-result has the bits of a fit on one machine.
+storage by a task with a key of its own, so that a lost worker costs a reload and no more. A task works on a
+run of parts, as many as keep the scheduler from being the bottleneck, and adds them up; sums of runs are
+added by further tasks. All of it are branches of the tree of `ordered_sum`, so the result has the bits of a
+fit on one machine, whatever the length of the runs.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from threadpoolctl import threadpool_limits
 
 from bagwise.errors import BagwiseError, OptionalDependencyError
+from bagwise.parallel.ahead import read_ahead
 from bagwise.parallel.aligned import Carried, aligned
-from bagwise.parallel.parts import FAN_IN, Combine, Parts, Step, current_engine, report_part
+from bagwise.parallel.parts import Combine, Parts, Step, current_engine, ordered_sum, report_part, steps
 
 __all__ = ["Cluster", "on_cluster"]
 
 RETRIES = 10  # of a task whose worker died or whose storage failed
+GATHERED = 32  # sums that the driver adds up itself; more are added by tasks, as many each
 _SHARE = 0.5  # of the workers' memory that parts may take to be kept there between passes
+_TASK_SECONDS = 5e-3  # that the scheduler takes for a task, see benchmarks/scale.py simulate
+_BYTE_SECONDS = 1.5e-9  # that a step takes for a byte of a part, roughly
+_LONGEST = 30.0  # seconds of a task: what a worker's death may cost
 _numbers = itertools.count()
 
 
@@ -94,6 +101,35 @@ def _client(given: Any) -> tuple[list[Any], Any]:
     return [client], client
 
 
+class _Plan(NamedTuple):
+    """How the parts of some data go to the workers."""
+
+    key: str  # of the data
+    length: int  # of a run
+    runs: list[Any]  # parts, or futures of them where workers keep them
+    keep: bool
+
+
+def run_length(n_parts: int, part_bytes: float, n_threads: int) -> int:
+    """Parts per task, a power of two: the shortest pass, with what tasks cost and workers wait for the last.
+
+    Examples
+    --------
+    >>> run_length(76, 128 << 20, 2), run_length(76, 1000, 2)
+    (2, 64)
+    >>> run_length(29_800, 128 << 20, 1000)  # 4 TB
+    32
+    """
+    each = part_bytes * _BYTE_SECONDS
+
+    def seconds(length: int) -> float:
+        n_tasks = -(-n_parts // length)
+        return -(-n_tasks // n_threads) * length * each + n_tasks * _TASK_SECONDS
+
+    lengths = [2**k for k in range(n_parts.bit_length()) if k == 0 or 2**k * each <= _LONGEST]
+    return min(lengths, key=seconds)
+
+
 class Cluster:
     """Steps over parts as Dask tasks.
 
@@ -105,7 +141,7 @@ class Cluster:
 
     def __init__(self, client: Any) -> None:
         self.client = client
-        self._held: dict[str, list[Any]] = {}  # futures of loaded parts, of the last data that were used
+        self._plan: _Plan | None = None  # of the last data that were used
 
     @property
     def dashboard_link(self) -> str:
@@ -119,65 +155,77 @@ class Cluster:
 
     def forget(self) -> None:
         """Let go of parts that workers keep."""
-        self._held = {}
+        self._plan = None
 
     def each(self, step: Step, params: Any, parts: Parts) -> Iterator[Any]:
         """Results of all parts, in order."""
-        futures = self._submit(step, params, parts)
+        futures, done = self._submit(step, params, parts, None), 0
         for k in range(len(futures)):
-            yield self._result(futures[k]).value
+            for value in self._result(futures[k]).value:
+                done += 1
+                yield value
             futures[k] = None
-            report_part(step, k + 1, len(futures))
+            report_part(step, done, len(parts))
 
     def total(self, step: Step, params: Any, parts: Parts, combine: Combine) -> Any:
         """Results of all parts put together in the order of `ordered_sum`."""
-        values, n = self._submit(step, params, parts), len(parts)
-        level = 0
-        while len(values) > 1:
-            level += 1
-            runs = [values[k : k + FAN_IN] for k in range(0, len(values), FAN_IN)]
-            if len(runs) == 1:
-                break
-            name = self._name(f"sum-{level}")
-            values = [
-                self.client.submit(_sum, combine, run, key=f"{name}-{k}", retries=RETRIES, pure=False)
-                for k, run in enumerate(runs)
-            ]
-        found = None
-        for k, future in enumerate(values):
-            value = self._result(future).value
-            found = value if k == 0 else combine(found, value)
-            report_part(step, min(n, (k + 1) * FAN_IN ** (level - (level > 0))), n)
-        return found
+        values = self._submit(step, params, parts, combine)
+        while len(values) > GATHERED:
+            runs = [values[k : k + GATHERED] for k in range(0, len(values), GATHERED)]
+            values = self._map("sum", _sum, runs, combine=combine)
+
+        def results() -> Iterator[Any]:
+            for k, future in enumerate(values):
+                yield self._result(future).value
+                report_part(step, len(parts) * (k + 1) // len(values), len(parts))
+
+        return ordered_sum(results(), combine)
 
     # ------------------------------------------------------------------ tasks
 
-    def _submit(self, step: Step, params: Any, parts: Parts) -> list[Any]:
-        name, submit = self._name(getattr(step, "__name__", "step")), self.client.submit
-        common = {"retries": RETRIES, "pure": False}
+    def _submit(self, step: Step, params: Any, parts: Parts, combine: Combine | None) -> list[Any]:
+        """Futures of the runs of parts: sums, or lists of results if nothing puts them together."""
+        plan = self._planned(parts)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # parameters are as large as they are
-            told = submit(Carried, params, key=f"params-{name}", **common)
-            if not self._fits(parts):
-                return [
-                    submit(_load_and_step, step, told, part, key=f"{name}-{k}", **common)
-                    for k, part in enumerate(parts.items)
-                ]
-            if parts.key not in self._held:
-                self._held = {}  # what another pass worked on makes room first
-                self._held[parts.key] = [
-                    submit(_load, part, key=f"part-{part.key}", **common) for part in parts.items
-                ]
-            return [
-                submit(_step, step, told, data, key=f"{name}-{k}", **common)
-                for k, data in enumerate(self._held[parts.key])
-            ]
+            # arrays that Dask itself sends begin anywhere, even amid a number
+            name = self._name("params")
+            told = self.client.submit(_told, Carried(params), key=name, retries=RETRIES, pure=False)
+            name = getattr(getattr(step, "func", step), "__name__", "step")
+            over = _step_run if plan.keep else _stream_run
+            return self._map(name, over, plan.runs, step=step, told=told, combine=combine)
 
-    def _fits(self, parts: Parts) -> bool:
-        """Whether workers can keep all parts between passes."""
+    def _map(self, name: str, function: Any, items: list[Any], **common: Any) -> list[Any]:
+        """One task per item, in one message to the scheduler."""
+        name = self._name(name)
+        keys = [f"{name}-{k}" for k in range(len(items))]
+        return list(
+            self.client.map(function, items, key=keys, retries=RETRIES, pure=False, batch_size=None, **common)
+        )
+
+    def _planned(self, parts: Parts) -> _Plan:
+        """Runs of parts, kept on the workers where there is room for them."""
+        threads = max(1, sum(self.client.nthreads().values()))
+        n_bytes = sum(part.n_bytes for part in parts.items)
+        length = run_length(len(parts), n_bytes / len(parts), threads)
+        known = self._plan
+        # workers come and go; only many more of them are worth loading the parts in other runs
+        if known is not None and known.key == parts.key and length > known.length // 4:
+            return known
+        self._plan = known = None  # what another pass worked on makes room first
+        runs: list[Any] = [parts.items[k : k + length] for k in range(0, len(parts), length)]
+        keep = 2.0 * n_bytes < _SHARE * self._memory()
+        if keep:
+            keys = ["run-" + "".join(p.key for p in run) for run in runs]
+            keys = [f"run-{hashlib.sha256(key.encode()).hexdigest()}" for key in keys]
+            runs = list(self.client.map(_load_run, runs, key=keys, retries=RETRIES, pure=False))
+        self._plan = _Plan(parts.key, length, runs, keep)
+        return self._plan
+
+    def _memory(self) -> float:
+        """Bytes that all workers may take."""
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        memory = sum(worker.get("memory_limit") or 0 for worker in workers)
-        return 2.0 * sum(part.n_bytes for part in parts.items) < _SHARE * memory
+        return float(sum(worker.get("memory_limit") or 0 for worker in workers))
 
     def _result(self, future: Any) -> Any:
         """The result of a task; one whose workers died too often for the scheduler is asked for again."""
@@ -213,22 +261,34 @@ def _one_thread() -> None:
         _limited.append(threadpool_limits(1, user_api="blas"))
 
 
-def _load(part: Any) -> Carried:
+def _told(params: Carried) -> Carried:
+    return params
+
+
+def _loaded(part: Any) -> Any:
+    return aligned(part.load())
+
+
+def _load_run(run: list[Any]) -> Carried:
     _one_thread()
-    return Carried(aligned(part.load()))
+    return Carried([_loaded(part) for part in run])
 
 
-def _step(step: Step, told: Carried, data: Carried) -> Carried:
+def _step_run(data: Carried, *, step: Step, told: Carried, combine: Combine | None) -> Carried:
+    """Steps over a run of parts that this worker keeps."""
+    return _put_together(step, told, data.value, combine)
+
+
+def _stream_run(run: list[Any], *, step: Step, told: Carried, combine: Combine | None) -> Carried:
+    """Steps over a run of parts, of which two are in memory."""
+    return _put_together(step, told, read_ahead(_loaded, run, min(1, len(run) - 1)), combine)
+
+
+def _put_together(step: Step, told: Carried, loaded: Iterable[Any], combine: Combine | None) -> Carried:
     _one_thread()
-    return Carried(step(told.value, data.value))
+    values = steps(step, told.value, loaded)
+    return Carried(list(values) if combine is None else ordered_sum(values, combine))
 
 
-def _load_and_step(step: Step, told: Carried, part: Any) -> Carried:
-    return _step(step, told, _load(part))
-
-
-def _sum(combine: Combine, run: list[Carried]) -> Carried:
-    total = run[0].value
-    for item in run[1:]:
-        total = combine(total, item.value)
-    return Carried(total)
+def _sum(run: list[Carried], *, combine: Combine) -> Carried:
+    return Carried(ordered_sum((item.value for item in run), combine))

@@ -1,8 +1,9 @@
 """Sums over parts of data: here, one part after the other with the next being read, or on a cluster.
 
 A learner whose training is a sum over bags writes a pure function ``step(params, data) -> statistics``, and
-`map_reduce` gives the sum over all parts. Parts are added in a fixed order, by a tree whose shape depends on
-their number alone, so that the result has the same bits wherever and by however many workers it was made.
+`map_reduce` gives the sum over all parts. Parts are added in pairs, pairs of pairs and so on: a tree whose
+shape depends on their number alone, so that the result has the same bits wherever and by however many workers
+it was made. Runs of 2, 4, 8, ... parts are branches of it: a worker may add up any such run by itself.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from bagwise.parallel.aligned import aligned
 from bagwise.parallel.journal import current_journal
 
 __all__ = [
-    "FAN_IN",
     "Engine",
     "Part",
     "Parts",
@@ -31,10 +31,10 @@ __all__ = [
     "map_parts",
     "map_reduce",
     "ordered_sum",
+    "steps",
     "watched",
 ]
 
-FAN_IN = 32  # statistics that are added one after the other; more are added by a tree
 SMALL = 2.0**27  # bytes, of one part: what is made from all parts may be kept in memory up to this size
 
 Step = Callable[[Any, Any], Any]
@@ -209,14 +209,33 @@ def map_parts(step: Step, params: Any, parts: Parts) -> Iterator[Any]:
         yield from engine.each(step, params, parts)
         return
     watch, n = _watcher.get(), len(parts)
-    limits = threadpool_limits(1, user_api="blas") if parts.one_thread else nullcontext()
+    if parts.one_thread:
+        limits: Any = threadpool_limits(1, user_api="blas")
+        params = _aligned_where_possible(params)
+    else:
+        limits = nullcontext()
     with limits:
-        for k, data in enumerate(read_ahead(parts.load, range(n), 1 if parts.streamed and n > 1 else 0)):
-            result = step(params, data)
-            del data
+        ahead = 1 if parts.streamed and n > 1 else 0
+        for k, result in enumerate(steps(step, params, read_ahead(parts.load, range(n), ahead))):
             if watch is not None:
                 watch(_name(step), k + 1, n)
             yield result
+
+
+def _aligned_where_possible(params: Any) -> Any:
+    """Parameters as workers get them; what cannot be sent (a model with a lambda) stays here anyway."""
+    try:
+        return aligned(params)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return params
+
+
+def steps(step: Step, params: Any, loaded: Iterable[Any]) -> Iterator[Any]:
+    """``step(params, data)`` of what comes; data are let go of before the next are asked for."""
+    for data in loaded:
+        result = step(params, data)
+        del data
+        yield result
 
 
 def map_reduce(step: Step, params: Any, parts: Parts, combine: Combine | None = None) -> Any:
@@ -267,39 +286,33 @@ def map_reduce(step: Step, params: Any, parts: Parts, combine: Combine | None = 
 
 
 def ordered_sum(values: Iterable[Any], combine: Combine | None = None) -> Any:
-    """Put values together: runs of `FAN_IN` from left to right, then runs of those, and so on.
+    """Put values together: neighbours in pairs, then pairs of those, and so on.
+
+    Sums of consecutive runs of 2, 4, 8, ... values (the last may be shorter) put together in this way are the
+    sum of all, to the last bit.
 
     Examples
     --------
     >>> ordered_sum(range(100))
     4950
+    >>> ordered_sum("abcde", lambda a, b: f"({a}{b})")
+    '(((ab)(cd))e)'
+    >>> ordered_sum(["((ab)(cd))", "e"], lambda a, b: f"({a}{b})")
+    '(((ab)(cd))e)'
     """
     combine = add if combine is None else combine
-    levels: list[tuple[Any, int]] = []  # the run that is being added at each level, and its length
-
-    def push(value: Any, level: int) -> None:
-        if level == len(levels):
-            levels.append((None, 0))
-        total, n = levels[level]
-        total, n = (value if n == 0 else combine(total, value)), n + 1
-        if n == FAN_IN:
-            levels[level] = (None, 0)
-            push(total, level + 1)
-        else:
-            levels[level] = (total, n)
-
+    waiting: list[tuple[Any, int]] = []  # sums of ever shorter runs, and how often each was doubled
     for value in values:
-        push(value, 0)
-    if not levels:
+        doubled = 0
+        while waiting and waiting[-1][1] == doubled:
+            value, doubled = combine(waiting.pop()[0], value), doubled + 1
+        waiting.append((value, doubled))
+    if not waiting:
         raise ValueError("there is no part to add up")
-    for level in range(len(levels) - 1):
-        total, n = levels[level]
-        if n:
-            levels[level] = (None, 0)
-            push(total, level + 1)
-    while levels[-1][1] == 0:  # a full run went up on its own
-        levels.pop()
-    return levels[-1][0]
+    total, _ = waiting.pop()
+    while waiting:
+        total = combine(waiting.pop()[0], total)
+    return total
 
 
 def add(a: Any, b: Any) -> Any:

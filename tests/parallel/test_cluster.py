@@ -1,8 +1,7 @@
-"""Dask: the bits of one machine, whatever dies on the way."""
+"""Dask: the bits of one machine, however many workers there are, in runs of any length, whatever dies."""
 
 import os
 import signal
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,9 @@ import pytest
 
 from bagwise import ShardedBags, load_dataset, on_cluster
 from bagwise.errors import BagwiseError, DataError
-from bagwise.models import ORedLogisticRegression
+from bagwise.models import MIMLFast, ORedLogisticRegression, PooledLogisticRegression
+from bagwise.parallel import cluster as room
+from bagwise.parallel import watched
 
 pytest.importorskip("distributed")
 pytestmark = [
@@ -18,54 +19,118 @@ pytestmark = [
     pytest.mark.skipif(os.name == "nt", reason="no SIGKILL"),
 ]
 
+LEARNERS = {
+    "ored": lambda: ORedLogisticRegression(alpha=1.0, background=False, decision="union", max_iter=4),
+    "mimlfast": lambda: MIMLFast(n_components=8, n_sub_concepts=1, max_iter=2, random_state=0),
+    "pooled": lambda: PooledLogisticRegression(statistics=("mean", "max"), max_iter=4),
+}
 
-def model():
-    return ORedLogisticRegression(alpha=1.0, background=False, decision="union", max_iter=12)
+
+def learned(model):
+    return {k: v for k, v in vars(model).items() if k.endswith("_") and isinstance(v, (np.ndarray, float))}
+
+
+def same_bits(found, expected):
+    found, expected = learned(found), learned(expected)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory):
-    data = load_dataset("digits", n_bags=120)
-    return ShardedBags.write(data, tmp_path_factory.mktemp("shards") / "s", part_bytes=12_000)
+    data = load_dataset("digits", n_bags=60)
+    shards = ShardedBags.write(data, tmp_path_factory.mktemp("shards") / "s", part_bytes=7_000)
+    assert shards.n_parts > 8
+    return shards
 
 
-def test_same_bits_and_kills(shards):
-    expected = model().fit(shards)
-    with on_cluster("local:2") as cluster:
-        assert cluster.n_workers == 2 and cluster.dashboard_link.startswith("http")
-        found = model().fit(shards)
-        np.testing.assert_array_equal(found.coef_, expected.coef_)
-        np.testing.assert_array_equal(found.predict(shards), expected.predict(shards))
-        killed = []
+@pytest.fixture(scope="module")
+def expected(shards):
+    """Fits that stream, which have the bits of fits with all parts held."""
+    found = {name: make().fit(shards) for name, make in LEARNERS.items()}
+    held = shards.in_memory()
+    for name, make in LEARNERS.items():
+        same_bits(make().fit(held), found[name])
+    return found
 
-        def killer():
-            while len(killed) < 2 and not done.wait(0.7):
-                alive = [pid for pid in cluster.client.run(os.getpid).values() if pid not in killed]
-                if alive:
-                    killed.append(alive[0])
-                    os.kill(alive[0], signal.SIGKILL)
 
-        done = threading.Event()
-        thread = threading.Thread(target=killer, daemon=True)
-        thread.start()
-        for _ in range(20):  # until both kills have hit a fit
-            found = model().fit(shards)
-            np.testing.assert_array_equal(found.coef_, expected.coef_)
-            if len(killed) == 2:
-                break
-        done.set()
-        thread.join()
-        assert killed
-        folder = shards.place.folder
-        part = Path(folder) / "part-00002.parquet"
-        content = part.read_bytes()
-        try:
-            part.write_bytes(b"nothing")
-            cluster.forget()
-            with pytest.raises(DataError, match="part-00002"):
-                model().fit(shards[1:])
-        finally:
-            part.write_bytes(content)
+@pytest.fixture(scope="module")
+def cluster():
+    with on_cluster("local:2") as there:
+        yield there
+
+
+@pytest.fixture(autouse=True)
+def inside(request):
+    """Fixtures of a module run in a context of their own: name the engine in that of the test."""
+    if "cluster" in request.fixturenames:
+        there = request.getfixturevalue("cluster")
+        token = room.current_engine.set(there)
+        yield
+        room.current_engine.reset(token)
+    else:
+        yield
+
+
+RUNS = {"parts by themselves": (1.0, 0.0), "runs": (1e-6, 5e-2)}  # seconds of a byte, and of a task
+
+
+@pytest.mark.parametrize("runs", RUNS)
+@pytest.mark.parametrize("keep", [0.5, 0.0], ids=["kept", "streamed"])
+def test_same_bits(expected, shards, cluster, monkeypatch, runs, keep):
+    each, task = RUNS[runs]
+    monkeypatch.setattr(room, "_BYTE_SECONDS", each)
+    monkeypatch.setattr(room, "_TASK_SECONDS", task)
+    monkeypatch.setattr(room, "_SHARE", keep)
+    monkeypatch.setattr(room, "GATHERED", 4)
+    cluster.forget()
+    for name in LEARNERS if keep and task == 0 else ["ored"]:
+        same_bits(LEARNERS[name]().fit(shards), expected[name])
+        plan = cluster._plan
+        assert (plan.length == 1) == (task == 0) and plan.keep == (keep > 0), plan
+    model = expected["ored"]
+    np.testing.assert_array_equal(model.predict(shards), model.predict(shards.load().bags))
+    cluster.forget()
+
+
+@pytest.mark.parametrize("name", ["ored", "mimlfast"])
+def test_workers_that_are_killed(expected, shards, cluster, monkeypatch, name):
+    assert cluster.n_workers == 2 and cluster.dashboard_link.startswith("http")
+    monkeypatch.setattr(room, "_BYTE_SECONDS", 1.0)
+    cluster.forget()
+    killed, reports = [], []
+
+    def report(step, part, n_parts):
+        """Kill a worker in the midst of a pass, twice."""
+        reports.append(part)
+        if len(killed) < 2 and len(reports) in (15, 40):
+            alive = list(cluster.client.run(os.getpid, on_error="ignore").values())
+            killed.append(next(pid for pid in alive if pid not in killed))
+            os.kill(killed[-1], signal.SIGKILL)
+
+    with watched(report):
+        found = LEARNERS[name]().fit(shards)
+    assert len(killed) == 2
+    same_bits(found, expected[name])
+    cluster.forget()
+
+
+def test_one_worker_and_a_part_that_is_spoiled(expected, shards, cluster):
+    cluster.client.cluster.scale(1)
+    cluster.client.sync(cluster.client.cluster._correct_state)
+    same_bits(LEARNERS["ored"]().fit(shards), expected["ored"])
+    part = Path(shards.place.folder) / "part-00002.parquet"
+    content = part.read_bytes()
+    try:
+        part.write_bytes(b"nothing")
+        cluster.client.restart()  # workers that have not seen it
+        model = LEARNERS["ored"]()
+        with pytest.raises(DataError, match="part-00002"):
+            model.fit(shards)
+        assert not hasattr(model, "coef_")
+    finally:
+        part.write_bytes(content)
 
 
 def test_clusters_that_are_none():

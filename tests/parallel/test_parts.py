@@ -9,7 +9,7 @@ from bagwise.errors import DataError
 from bagwise.parallel import Parts, aligned, checkpoint, map_parts, map_reduce, read_ahead, watched
 from bagwise.parallel.aligned import Carried
 from bagwise.parallel.journal import content_hash
-from bagwise.parallel.parts import FAN_IN, add, ordered_sum
+from bagwise.parallel.parts import add, ordered_sum
 
 
 class Item:
@@ -21,22 +21,24 @@ class Item:
 
 
 def by_levels(values):
-    """The tree written out: runs of FAN_IN from left to right, again and again."""
+    """The tree written out: neighbours in pairs, again and again."""
     while len(values) > 1:
-        runs = [values[k : k + FAN_IN] for k in range(0, len(values), FAN_IN)]
-        values = []
-        for run in runs:
-            total = run[0]
-            for value in run[1:]:
-                total = total + value
-            values.append(total)
+        values = [
+            values[k] + values[k + 1] if k + 1 < len(values) else values[k] for k in range(0, len(values), 2)
+        ]
     return values[0]
 
 
-@pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 64, 1000, 1024, 1025, 2500])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 31, 32, 33, 64, 1000, 1025])
 def test_the_tree(n):
     values = np.random.default_rng(n).normal(size=n) * 10.0 ** np.arange(n).__mod__(9)
-    assert ordered_sum(iter(values)) == by_levels(list(values))
+    expected = by_levels(list(values))
+    assert ordered_sum(iter(values)) == expected
+    for length in (1, 2, 4, 32, 128):  # whatever runs are added up elsewhere
+        runs = [ordered_sum(values[k : k + length]) for k in range(0, n, length)]
+        while len(runs) > 8:
+            runs = [ordered_sum(runs[k : k + 8]) for k in range(0, len(runs), 8)]
+        assert ordered_sum(runs) == expected
 
 
 def step(power, value):
