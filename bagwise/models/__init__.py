@@ -50,21 +50,32 @@ from bagwise.models.wrappers.one_vs_rest import OneVsRestMIL
 # One label at a time, by neighbours
 from bagwise.models.distance.citation_knn import CitationKNN
 
+# Points that bags of a label come near to
+from bagwise.models.diverse_density.dd_svm import DDSVM
+from bagwise.models.diverse_density.diverse_density import DiverseDensity
+from bagwise.models.diverse_density.em_dd import EMDD
+from bagwise.models.diverse_density.mc_emdd import MCEMDD
+
 # One label at a time: the baselines of multi-instance papers
 from bagwise.models.svm.codebook_svm import CodebookSVM
 from bagwise.models.svm.mi_graph import MIGraph
 from bagwise.models.svm.mi_svm import MISVM
 from bagwise.models.svm.miles import MILES
+from bagwise.models.svm.milis import MILIS
 from bagwise.models.svm.set_kernel_svm import SetKernelSVM
 
 __all__ = [
     "CSMISVM",
     "CSSVM",
+    "DDSVM",
     "DMIMLSVM",
+    "EMDD",
     "KISAR",
     "LSBCMM",
     "M3MIML",
+    "MCEMDD",
     "MILES",
+    "MILIS",
     "MIMLGP",
     "MIMLKNN",
     "MIMLNN",
@@ -76,6 +87,7 @@ __all__ = [
     "CitationKNN",
     "CodebookSVM",
     "DeepMIML",
+    "DiverseDensity",
     "MIGraph",
     "MIMLBoost",
     "MIMLDummy",
