@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from numba.core import event
 
 import bagwise
-from bagwise.utils.compiled import kernel, part
+from bagwise.utils.compiled import LOOP, PART, kernel, part
 
 
 @part(error_model="numpy")
@@ -30,7 +31,32 @@ def test_a_part_is_plain_for_python_and_compiled_inside_a_loop():
     assert np.isinf(_ratios(np.ones(1), np.zeros(1)))  # options reach the part: no ZeroDivisionError
 
 
-PART = """
+WITHOUT_FILE = """
+@part
+def inner(x):
+    return x + 1.0
+
+@part
+def outer(x):
+    return 2.0 * inner(x)
+
+@kernel
+def both(x):
+    return inner(x) + outer(x)
+"""
+
+
+def test_a_part_that_loops_and_other_parts_call_is_compiled_once():
+    assert LOOP and PART, "this numba finishes code in a way that bagwise.utils._lean_compiler does not know"
+    names = {"part": part, "kernel": kernel, "__name__": __name__}
+    exec(WITHOUT_FILE, names)  # nothing to keep in a cache
+    with event.install_recorder("numba:compile") as recorder:
+        assert names["both"](1.0) == 6.0
+    compiled = [what.data["dispatcher"].py_func.__name__ for _, what in recorder.buffer if what.is_start]
+    assert sorted(compiled) == ["both", "inner", "outer"]
+
+
+FILE_OF_PART = """
 from bagwise.utils.compiled import part
 SHIFT = {shift}
 
@@ -38,7 +64,7 @@ SHIFT = {shift}
 def scaled(x):
     return {factor} * x
 """
-MIDDLE = """
+FILE_OF_MIDDLE = """
 from bagwise.utils.compiled import part
 from one_part import scaled
 
@@ -46,7 +72,7 @@ from one_part import scaled
 def twice(x):
     return 2 * scaled(x)
 """
-LOOP = """
+FILE_OF_LOOP = """
 from bagwise.utils.compiled import kernel
 from one_middle import twice
 from one_part import SHIFT
@@ -59,14 +85,14 @@ ASK = "from one_loop import loop; print(loop(1), sum(loop.stats.cache_hits.value
 
 
 def test_a_changed_part_in_another_file_is_not_taken_from_the_cache(tmp_path):
-    (tmp_path / "one_middle.py").write_text(MIDDLE)
-    (tmp_path / "one_loop.py").write_text(LOOP)
+    (tmp_path / "one_middle.py").write_text(FILE_OF_MIDDLE)
+    (tmp_path / "one_loop.py").write_text(FILE_OF_LOOP)
     places = os.pathsep.join([str(tmp_path), str(Path(bagwise.__file__).parents[1])])
     settings = {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": places}
     settings["PYTHONDONTWRITEBYTECODE"] = "1"  # a file changed twice in a second has the same time
 
     def run(factor, shift):
-        (tmp_path / "one_part.py").write_text(PART.format(factor=factor, shift=shift))
+        (tmp_path / "one_part.py").write_text(FILE_OF_PART.format(factor=factor, shift=shift))
         done = subprocess.run(
             [sys.executable, "-c", ASK], env=os.environ | settings, capture_output=True, text=True
         )
