@@ -91,8 +91,9 @@ def bag_kernels(X: np.ndarray, offsets: np.ndarray, gammas: Sequence[float]) -> 
             if g:
                 np.square(E, out=E)
                 np.square(E, out=E)
-            sums = segment_sum(E, offsets[a : b + 1] - offsets[a]).T
-            K[a:b, a:] = segment_sum(sums.astype(np.float64), offsets[a:] - offsets[a]).T
+            # as doubles: the loop of sums is compiled for one type only, and a block is soon copied
+            sums = segment_sum(E.astype(np.float64), offsets[a : b + 1] - offsets[a]).T
+            K[a:b, a:] = segment_sum(sums, offsets[a:] - offsets[a]).T
             K[b:, a:b] = K[a:b, b:].T
         a = b
     for K in out:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -177,18 +178,6 @@ def _near(first, last, X, XT, offsets, owners, limits, gamma, gaussian, t, out):
         out[i] = near
 
 
-@kernel
-def _kernel_sums(first, last, X, XT, offsets, owners, weights, gamma, t, out):
-    """Weighted kernels of every instance with itself and, twice, with those before it."""
-    for i in range(first, last):
-        lo = offsets[owners[i]]
-        dense_row(X[i], XT, lo, i - lo, t)
-        total = 0.0
-        for j in range(i - lo):
-            total += weights[lo + j] * math.exp(-gamma * t[j])
-        out[i] = weights[i] * (weights[i] + 2.0 * total)
-
-
 @remembered
 def graph_weights(
     X: Any, offsets: np.ndarray, *, gamma: float, gaussian: bool, threshold: float | None
@@ -242,10 +231,15 @@ def own_kernels(X: Any, offsets: np.ndarray, weights: np.ndarray, *, gamma: floa
     """
     if gamma is None:
         return np.square(weighted_sums(X, offsets, weights)).sum(axis=1)
-    out = np.empty(len(offsets) - 1)
+    out = np.zeros(len(offsets) - 1)
     for part, local, rows, bags in _dense_parts(X, offsets):
-        sums = _over_rows(_kernel_sums, part, local, frozen(weights[rows]), float(gamma))
-        out[bags] = segment_sum(sums, local)
+        own, u, squares = out[bags], weights[rows], _squares(part)
+        for b, (lo, hi) in enumerate(pairwise(local.tolist())):
+            step = max(_CELLS // max(hi - lo, 1), 1)
+            for first in range(lo, hi, step):
+                some = slice(first, min(first + step, hi))
+                D = squares[some, None] + squares[lo:hi] - 2.0 * (part[some] @ part[lo:hi].T)
+                own[b] += u[some] @ np.exp(-gamma * np.maximum(D, 0.0)) @ u[lo:hi]
     return out
 
 

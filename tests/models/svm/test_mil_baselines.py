@@ -78,7 +78,8 @@ def test_learning_from_csr(model):
         from_csr = model.fit(as_csr, y).decision_function(as_csr)
     finally:
         model.set_params(scaling="standard")
-    np.testing.assert_allclose(from_csr, dense, atol=1e-6)
+    # the solver stops within its own tolerance, at a place that the last bits of the kernel decide
+    np.testing.assert_allclose(from_csr, dense, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("model", FAMILY, ids=str)
