@@ -107,9 +107,9 @@ def cache_folder() -> Path:
     chosen = os.environ.get("BAGWISE_CACHE")
     if chosen:
         return Path(chosen).expanduser()
-    import pooch
+    import platformdirs  # where pooch asks, too; pooch itself brings network libraries, too slow for a look
 
-    return Path(pooch.os_cache("bagwise"))
+    return Path(platformdirs.user_cache_dir("bagwise"))
 
 
 def checksum(path: str | Path) -> str:

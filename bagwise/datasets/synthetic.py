@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from bagwise.bags import Bags
 from bagwise.dataset import Dataset
@@ -197,6 +196,8 @@ def make_correlated_labels(
     own = rng.standard_normal((n_bags, n_labels))
     latent = np.sqrt(correlation) * (factors @ loadings) + np.sqrt(1.0 - correlation) * own
     popularity = _popularity(n_labels, cardinality)
+    from scipy.special import ndtri  # a sixth of the time of `bagwise list`, which draws nothing
+
     Y = (latent > -ndtri(popularity)).astype(np.int8)
     labels, offsets = draw_roles(rng, Y, draw_sizes(rng, min_size, max_size, Y.sum(axis=1)), noise)
     centres = draw_centres(rng, n_labels, n_features, separation)

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from scipy import sparse
 
 from bagwise.errors import DataError
+from bagwise.utils.text import as_text
 
 
 def as_table(frame: Any) -> pa.Table:
@@ -36,16 +37,6 @@ def to_numpy(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
         return to_numpy(column.flatten()).reshape(len(column), column.type.list_size)
     values = column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
     return as_text(values) if values.dtype == object else values
-
-
-def as_text(values: np.ndarray) -> np.ndarray:
-    """Python strings as NumPy text; as they are beside None, or where one long one would widen all."""
-    if not all(isinstance(v, str) for v in values):
-        return values
-    lengths = [len(v) for v in values]
-    if max(lengths, default=0) * len(values) > 64 * sum(lengths) + (1 << 20):
-        return values
-    return values.astype(str)
 
 
 def is_list(kind: pa.DataType) -> bool:
