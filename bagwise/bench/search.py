@@ -59,6 +59,8 @@ def _best(model, start, settings, spec, bags, y, seed):
     parts = [(bags[train], y[train], bags[test], y[test]) for train, test in folds.split(bags, y)]
     left = list(range(len(settings)))
     for params, keep in rounds_of(spec):
+        if len(left) == 1:
+            break
         trial = _with(model, start, params)
         scores = {place: _mean_score(_with(trial, start, settings[place]), scorer, parts) for place in left}
         left = sorted(

@@ -201,11 +201,15 @@ def shortened(spec: Mapping[str, Any], short: bool) -> dict[str, Any]:
 
     Examples
     --------
-    >>> shortened({"repeats": 30, "short": {"repeats": 5}}, True)
+    A part that is ``false`` there is left out altogether.
+
+    >>> shortened({"repeats": 30, "search": {"cv": 3}, "short": {"repeats": 5, "search": False}}, True)
     {'repeats': 5}
     """
     plain = {key: value for key, value in spec.items() if key != "short"}
-    return plain | spec.get("short", {}) if short else plain
+    if not short:
+        return plain
+    return {key: value for key, value in (plain | spec.get("short", {})).items() if value is not False}
 
 
 def overlaid(spec: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

@@ -135,3 +135,23 @@ def test_what_is_larger_than_the_memory_is_not_kept():
     with shared_work(limit=100):
         ones(1000), ones(1000)
     assert calls == [1000, 1000]
+
+
+def test_features_are_divided_by_what_serves_mimlfast_best():
+    from bagwise.bench.search import division
+    from bagwise.model_selection import select_mimlfast
+
+    grid = {"n_components": [5], "n_sub_concepts": [1], "step_size": [5e-3]}
+    model = get_estimator("MIMLFast")(solver="asgd", scaling="none", max_iter=4, random_state=0)
+    spec = {"estimator": "MIMLFast", "params": {"solver": "asgd", "scaling": "none", "max_iter": 4}}
+    spec["params"]["random_state"] = 0
+    spec["search"] = {"kind": "mimlfast", "cv": 2, "grid": {**grid, "divide": [1000.0, 1.0]}}
+    fitted, chosen = fit_model(spec, DATA.bags, DATA.Y, 0)
+    losses = {
+        by: select_mimlfast(
+            division(by).fit_transform(DATA.bags), DATA.Y, estimator=model, grid=grid, cv=2, random_state=0
+        ).best_loss
+        for by in (1000.0, 1.0)
+    }
+    assert chosen["divide"] == min(losses, key=losses.get)
+    assert fitted.predict(DATA.bags).shape == DATA.Y.shape

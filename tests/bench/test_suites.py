@@ -145,7 +145,9 @@ def test_every_name_in_a_paper_is_known_and_every_setting_exists(paper):
                     assert set(task.model.get("params", {})) <= set(known), task
                     grids = task.model.get("search", {}).get("grid", {})
                     for grid in grids if isinstance(grids, list) else [grids]:
-                        assert set(grid) <= set(known), task
+                        assert set(grid) <= {*known, "divide"}, task
+                    for part in task.model.get("search", {}).get("rounds", []):
+                        assert set(part["params"]) <= set(known), task
     for spec in suite.datasets.values():
         assert status_of(spec) in ("at hand", "download", "by hand", "generated", "not public")
 
