@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from bagwise.actions.matching import File, bags_for, check_target, open_data
+from bagwise.actions.sharding import wants_shards
 from bagwise.bags import Bags
 from bagwise.dataset import Dataset
 from bagwise.errors import BagwiseError, DataError
@@ -20,7 +21,11 @@ from bagwise.inspection import last_estimator
 from bagwise.io import formats, write
 from bagwise.media._base import ToBags
 from bagwise.media.gathering import Gathered, cache_place, collect
+from bagwise.media.pieces import Pieces
 from bagwise.media.recipe import describe, transformer_of
+from bagwise.shards import PART_BYTES, ShardedBags, ShardWriter
+from bagwise.shards.manifest import MANIFEST
+from bagwise.shards.place import Place
 
 Data = File | Sequence[File]
 _MAY_BE_DATA = (".parquet", ".pq", ".npz", ".csv")  # suffixes of data sets that media have as well
@@ -37,19 +42,25 @@ def gather(
     strict: bool = False,
     cache: str | PathLike[str] | bool | None = True,
     options: Mapping[str, Any] | None = None,
+    part_bytes: int = PART_BYTES,
     say: Callable[[str], None] = lambda line: None,
     step: Callable[..., None] | None = None,
 ) -> dict[str, Any]:
     """Make a data set from folders of files and write it; see `bagwise.media.gather`.
+
+    A folder (``birds/``) or an address as ``out`` becomes shards, see `bagwise.ShardedBags`: files are read
+    and written as a stream, and a call that was stopped goes on where it was.
 
     Parameters
     ----------
     folders : path or sequence of paths
         Folders or files.
     out : path
-        The data set, by its suffix; Parquet and npz keep the recipe.
+        The data set, by its suffix; Parquet, npz and shards keep the recipe.
     labels, medium, params, n_jobs, strict, cache, options
         As in `bagwise.media.gather`.
+    part_bytes : int, default=128 MiB
+        Size of a part of shards.
     say, step : callable, optional
         Told what was found, and of every file done.
 
@@ -59,21 +70,13 @@ def gather(
         Sizes, recipe, and what was not gathered: "unreadable" (pairs of file and reason), "without_labels",
         "without_files", "empty".
     """
+    how: dict[str, Any] = {"medium": medium, "params": params, "n_jobs": n_jobs, "strict": strict}
+    how |= {"cache": cache, "options": options, "leave_out": [out], "say": say, "step": step}
+    if wants_shards(out):
+        return _gather_shards(folders, out, labels, part_bytes, how)
     check_target(out)
     _check_writer(out)
-    found = collect(
-        folders,
-        labels,
-        medium=medium,
-        params=params,
-        n_jobs=n_jobs,
-        strict=strict,
-        cache=cache,
-        options=options,
-        leave_out=[out],
-        say=say,
-        step=step,
-    )
+    found = collect(folders, labels, **how)
     dataset = found.dataset
     write(dataset, out)
     assert dataset.recipe is not None
@@ -93,7 +96,37 @@ def gather(
     }
 
 
-def _left_out(found: Gathered) -> dict[str, Any]:
+def _gather_shards(
+    folders: Data, out: File, labels: File | None, part_bytes: int, how: dict[str, Any]
+) -> dict[str, Any]:
+    """The same as a stream: some files at a time, parts that stay when it is stopped."""
+    if Place(out).exists(MANIFEST):
+        raise DataError("holds shards already; give the name of a new folder", path=out)
+    pieces = Pieces(folders, labels, **how)
+    with ShardWriter(out, part_bytes=part_bytes, label_names=pieces.label_names or None) as writer:
+        if writer.n_written:
+            how["say"](f"going on: {writer.n_written} bags stand in {out} already")
+        for piece in pieces:
+            writer.add(piece)
+    done = ShardedBags.open(out)
+    return {
+        "out": str(out),
+        "medium": pieces.recipe["medium"],
+        "recipe": describe(pieces.recipe),
+        "found": pieces.said,
+        "n_bags": len(done),
+        "n_instances": done.n_instances,
+        "n_features": done.n_features,
+        "n_parts": done.n_parts,
+        "labels": list(done.label_names),
+        "cache": cache_place(how["cache"]),
+        **_left_out(pieces),
+        "without_labels": pieces.without_labels,
+        "without_files": pieces.without_files,
+    }
+
+
+def _left_out(found: Gathered | Pieces) -> dict[str, Any]:
     return {"unreadable": [list(file) for file in found.unreadable], "empty": found.empty}
 
 
@@ -102,7 +135,12 @@ def _check_writer(out: File) -> None:
     name = Path(out).name.lower()
     if not any(name.endswith(tuple(f.suffixes)) for f in formats() if f.writes):
         known = ", ".join(suffix for f in formats() if f.writes for suffix in f.suffixes)
-        raise DataError(f"no writer for the suffix {Path(out).suffix!r}; known are {known}", path=out)
+        folder = f"{Path(out).stem}/"
+        raise DataError(
+            f"no writer for the suffix {Path(out).suffix!r}; known are {known}; "
+            f"a folder ({folder}) becomes shards",
+            path=out,
+        )
 
 
 # ---------------------------------------------------------------------- models that remember
@@ -116,11 +154,12 @@ def media_step(model: Any) -> ToBags | None:
     return first if isinstance(first, ToBags) else None
 
 
-def with_recipe(model: Any, dataset: Dataset) -> Any:
+def with_recipe(model: Any, data: Dataset | ShardedBags) -> Any:
     """The fitted model behind the transformer that made its bags, where the data remember it."""
-    if dataset.recipe is None or not isinstance(dataset.bags, Bags):
+    several = data.view_names if isinstance(data, ShardedBags) else not isinstance(data.bags, Bags)
+    if data.recipe is None or several:
         return model
-    return Pipeline([("media", transformer_of(dataset.recipe)), ("model", model)])
+    return Pipeline([("media", transformer_of(data.recipe)), ("model", model)])
 
 
 @dataclass(frozen=True)

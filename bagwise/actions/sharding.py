@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.errors import BagwiseError, DataError
+from bagwise.media.recipe import describe
 from bagwise.shards import PART_BYTES, ShardedBags, convert_parquet, is_shards, write_shards
 
 __all__ = ["convert_to_shards", "open_shards", "shards_info", "wants_shards"]
@@ -129,4 +130,5 @@ def shards_info(shards: ShardedBags, data: File) -> dict[str, Any]:
         "parts": {name: len(shards[name]) for name in manifest.splits},
         "n_groups": None if shards.groups is None else len(np.unique(shards.groups)),
         "columns": None,
+        "recipe": None if shards.recipe is None else describe(shards.recipe),
     }

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bagwise.actions.gathering import with_recipe
 from bagwise.actions.learning import make_model
 from bagwise.actions.matching import File, align_labels, check_target
 from bagwise.actions.sharding import open_shards, wants_shards
@@ -23,6 +24,7 @@ from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import annotate as annotate_instances
 from bagwise.inspection import instance_scores, label_names, last_estimator, scores_and_labels
 from bagwise.labels import unknown_label
+from bagwise.media.recipe import describe
 from bagwise.metrics import evaluate
 from bagwise.parallel import map_parts, watched
 from bagwise.parallel.journal import checkpoint as going_on
@@ -96,6 +98,7 @@ def fit_shards(
     the model is saved: the same call after a kill goes on from there.
     """
     fitted = make_model(model, params)
+    shards, empty = filled_shards(shards, fitted)
     if checkpoint is None and out is not None:
         checkpoint = f"{out}.checkpoint"
     start = time.perf_counter()
@@ -108,7 +111,7 @@ def fit_shards(
         raise BagwiseError(str(error)) from error
     seconds = time.perf_counter() - start
     if out is not None:
-        save(fitted, out)
+        save(with_recipe(fitted, shards), out)
     if checkpoint is not None:
         shutil.rmtree(checkpoint, ignore_errors=True)
     return {
@@ -121,11 +124,23 @@ def fit_shards(
         "n_passes": running.n_passes or None,
         "labels": list(shards.label_names),
         "columns": None,
-        "recipe": None,
-        "empty": [],
+        "recipe": None if shards.recipe is None else describe(shards.recipe),
+        "empty": empty,
         "seconds": seconds,
         "out": None if out is None else str(out),
     }
+
+
+def filled_shards(shards: ShardedBags, model: Any) -> tuple[ShardedBags, list[str]]:
+    """Bags that a model can take, and the names of those without instances where it cannot take them."""
+    traits = getattr(last_estimator(model), "traits", None)
+    takes = traits is not None and traits.empty_bags
+    if takes or not any(part.n_empty for part in shards.manifest.parts):
+        return shards, []
+    filled = shards.sizes > 0
+    if not filled.any():
+        raise DataError("all bags are without instances", path=shards.place.folder)
+    return shards[filled], [str(i) for i in shards.bag_ids[~filled]]
 
 
 def predict_shards(
@@ -139,14 +154,23 @@ def predict_shards(
 ) -> dict[str, Any]:
     """Predict the labels of bags in shards; a folder as ``out`` gets one table per part."""
     names = label_names(model)
+    _, empty = filled_shards(shards, model)
     with _Running("predicting", cluster, None, step, say):
-        rows = _write(map_parts(_predictions, (model, names), blocks_of_shards(shards)), out)
-    return {"out": str(out), "rows": rows, "labels": list(names)}
+        params = (model, names, bool(empty))
+        rows = _write(map_parts(_predictions, params, blocks_of_shards(shards)), out)
+    return {"out": str(out), "rows": rows, "labels": list(names), "empty": empty}
 
 
 def _predictions(params: Any, block: Block) -> pa.Table:
-    model, names = params
-    return prediction_table(block.bags.bag_ids, *scores_and_labels(model, block.bags), names)
+    model, names, some_empty = params
+    bags = block.bags
+    if not some_empty or (filled := bags.sizes > 0).all():
+        return prediction_table(bags.bag_ids, *scores_and_labels(model, bags), names)
+    scores = np.full((len(bags), len(names)), np.nan)  # a bag in which there is nothing to judge
+    chosen = scores > 0
+    if filled.any():
+        scores[filled], chosen[filled] = scores_and_labels(model, bags[filled])
+    return prediction_table(bags.bag_ids, scores, chosen, names)
 
 
 def annotate_shards(
@@ -166,10 +190,11 @@ def annotate_shards(
         raise DataError(
             "holds no labels to choose among; leave out use_labels=True", path=shards.place.folder
         )
+    shards, empty = filled_shards(shards, model)
     params = (model, names, shards.label_names, use_labels, proba)
     with _Running("annotating", cluster, None, step, say):
         rows = _write(map_parts(_annotations, params, blocks_of_shards(shards)), out)
-    return {"out": str(out), "rows": rows, "labels": list(names)}
+    return {"out": str(out), "rows": rows, "labels": list(names), "empty": empty}
 
 
 def _annotations(params: Any, block: Block) -> pa.Table:
@@ -201,6 +226,7 @@ def score_shards(
     if not shards.has_labels:
         raise DataError("holds no labels to compare with", path=shards.place.folder)
     names = label_names(model)
+    shards, empty = filled_shards(shards, model)
     with _Running("scoring", cluster, None, step, say):
         parts = list(map_parts(_scored, (model, names, shards.label_names), blocks_of_shards(shards)))
     Y, scores, chosen = (np.concatenate([part[k] for part in parts]) for k in range(3))
@@ -212,6 +238,7 @@ def score_shards(
         "measures": dict(evaluate(Y, scores, chosen)),
         "not_learned": unknown,
         "not_in_data": [name for name in names if name not in shards.label_names],
+        "empty": empty,
     }
 
 

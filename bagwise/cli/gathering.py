@@ -21,7 +21,12 @@ def gather(
         typer.Argument(metavar="FOLDER ...", help="Folders of files, or files.", show_default=False),
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Data set to write, by convention .parquet, which keeps all.")
+        str,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Data set to write, by convention .parquet, which keeps all; a folder (birds/): shards.",
+        ),
     ],
     labels: Labels = None,
     medium: Annotated[
@@ -44,6 +49,7 @@ def gather(
         ),
     ] = None,
     n_jobs: Jobs = 1,
+    part_mb: Annotated[float, typer.Option(help="Size of a part of shards, in megabytes of memory.")] = 128.0,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Stop at the first file that cannot be read or has no labels."),
@@ -59,22 +65,33 @@ def gather(
     is 1. What was read is kept, so that a stopped run goes on where it was and a new file costs only itself.
     """
     from bagwise import actions
+    from bagwise.shards import is_shards
 
     params, options = assignments(param, "--param"), assignments(option, "--option")
     try:
         with raw_files(n_jobs, cache, no_cache, quiet=as_json) as raw:
             done = actions.gather(
-                folders, out, labels, medium=medium, params=params, strict=strict, options=options, **raw
+                folders,
+                out,
+                labels,
+                medium=medium,
+                params=params,
+                strict=strict,
+                options=options,
+                part_bytes=int(part_mb * 2**20),
+                **raw,
             )
     except KeyboardInterrupt:
-        advice = "" if no_cache else "; the same command goes on where it was"
-        typer.echo(f"stopped, nothing written{advice}", err=True)
+        kept = is_shards(out)
+        advice = "" if no_cache and not kept else "; the same command goes on where it was"
+        typer.echo(f"stopped, {'not all' if kept else 'nothing'} written{advice}", err=True)
         raise typer.Exit(130) from None
     if as_json:
         print_json(done)
         return leave(done)
     sizes = f"{done['n_bags']} bags, {done['n_instances']} instances, {done['n_features']} features"
     known = f", {len(done['labels'])} labels" if done["labels"] else ", no labels"
-    say(f"{done['recipe']}: {sizes}{known}; wrote {out}")
+    parts = f" in {done['n_parts']} parts" if "n_parts" in done else ""
+    say(f"{done['recipe']}: {sizes}{known}; wrote {out}{parts}")
     explain(done, partial(typer.echo, err=True))
     leave(done)

@@ -59,7 +59,7 @@ def find_files(
     suffixes : sequence of str, optional
         Such as ``(".wav", ".flac")``, in lower case; those of files may be in upper case.
     leave_out : paths
-        Files to pass over, such as a table of labels that lies among them.
+        Files and folders to pass over, such as a table of labels that lies among them.
 
     Raises
     ------
@@ -77,6 +77,7 @@ def find_files(
     """
     given = [folders] if isinstance(folders, (str, PathLike)) else list(folders)
     unwanted = {os.path.realpath(path) for path in leave_out}
+    folders_out = tuple(f"{path}{os.sep}" for path in unwanted if os.path.isdir(path))
     found: dict[str, str] = {}
     for place in given:
         root = Path(place)
@@ -88,7 +89,8 @@ def find_files(
         else:
             here = [(root, root.name)]
         for path, name in here:
-            if os.path.realpath(path) in unwanted:
+            real = os.path.realpath(path)
+            if real in unwanted or real.startswith(folders_out):
                 continue
             if found.setdefault(name, str(path)) != str(path):
                 raise DataError(

@@ -19,6 +19,7 @@ from bagwise.media._part import Unreadable
 from bagwise.media._sources import find_files
 from bagwise.media.cache import default_cache
 from bagwise.media.recipe import make_transformer, medium_named, places_of, recipe_of
+from bagwise.media.recognise import Found as Recognised
 from bagwise.media.recognise import Paths, recognise
 
 if TYPE_CHECKING:
@@ -165,34 +166,19 @@ def collect(
     step : callable, optional
         Called as ``step(1, file, total)`` after each file.
     """
-    wanted = medium if transformer is None else type(transformer)
-    tables = _tables(labels, medium if transformer is None else transformer.medium, folders)
-    found = recognise(folders, wanted, leave_out=[*tables, *leave_out])
+    more = {"n_jobs": n_jobs, "cache": cache_place(cache)}
+    found, maker = begin(folders, labels, medium, params, transformer, leave_out, more)
     said = [found.said]
     say(found.said)
-    if transformer is None:
-        more = {"n_jobs": n_jobs, "cache": cache_place(cache)}
-        maker = make_transformer(found.medium, params, **more)
-        recipe_of(maker)  # what cannot be kept is refused before the work
-    else:
-        maker = transformer.set_params(n_jobs=n_jobs, cache=cache_place(cache))
     total = len(found.files)
     advance = None if step is None else (lambda steps, name: step(steps, name, total))
     named, unreadable = maker.read(found.files, step=advance, strict=strict)
     if not named:
-        first = unreadable[0]
-        raise DataError(
-            f"none of the {total} {found.medium} files could be read; the first: {first.path}: {first.reason}"
-        )
+        raise none_readable(found, unreadable)
     if transformer is None:
         maker.fit_parts(named)
         if maker._learns():
-            warnings.warn(
-                f"{found.medium}: what these parameters learn is learned from all files together; to judge a "
-                "model by cross-validation, use make_pipeline(transformer, model) on the files instead",
-                DataWarning,
-                stacklevel=2,
-            )
+            warn_of_learning(found.medium)
     bags = maker.bags_of(named)
     paths = {file.name: file.path for file in found.files}
     recipe = recipe_of(maker) if transformer is None else None
@@ -200,20 +186,70 @@ def collect(
         if transformer is None:
             _advise(bags, say)
         return Gathered(Dataset(bags, recipe=recipe), said, unreadable, [], [], _empty(bags), paths)
-    root = folders if isinstance(folders, (str, PathLike)) else folders[0] if len(folders) == 1 else None
     failed = [file.path for file in unreadable]
-    known = read(labels, [*map(str, bags.bag_ids), *failed], found.medium, root, options)
+    names = [*map(str, bags.bag_ids), *failed]
+    known = read(labels, names, found.medium, root_of(folders), options)
     without = [name for name in known.files_without if name not in set(failed)]
-    if strict and (without or known.unknown_files):
-        problem = (
-            f"no labels for {_some(without)}" if without else f"no file for {_some(known.unknown_files)}"
-        )
-        raise DataError(problem, path=labels)
+    if strict:
+        check_strictly(without, known, labels)
     said.append(known.said)
     say(known.said)
     dataset = replace(_labelled(bags, known, labels), recipe=recipe)
     strange = list(known.unknown_files)
     return Gathered(dataset, said, unreadable, without, strange, _empty(dataset.bags), paths)
+
+
+def begin(
+    folders: Paths,
+    labels: Any,
+    medium: str | None,
+    params: Mapping[str, Any] | None,
+    transformer: ToBags | None,
+    leave_out: Sequence[str | PathLike[str]],
+    more: dict[str, Any],
+) -> tuple[Recognised, ToBags]:
+    """The files, and what makes bags from them."""
+    wanted = medium if transformer is None else type(transformer)
+    tables = _tables(labels, medium if transformer is None else transformer.medium, folders)
+    found = recognise(folders, wanted, leave_out=[*tables, *leave_out])
+    if transformer is not None:
+        return found, transformer.set_params(**more)
+    maker = make_transformer(found.medium, params, **more)
+    recipe_of(maker)  # what cannot be kept is refused before the work
+    return found, maker
+
+
+def none_readable(found: Recognised, unreadable: Sequence[Unreadable]) -> DataError:
+    """What to say if no file gave a bag."""
+    first = unreadable[0]
+    return DataError(
+        f"none of the {len(found.files)} {found.medium} files could be read; the first: {first.path}: "
+        f"{first.reason}"
+    )
+
+
+def warn_of_learning(medium: str) -> None:
+    """Say that what is learned from the files has seen all of them."""
+    warnings.warn(
+        f"{medium}: what these parameters learn is learned from all files together; to judge a "
+        "model by cross-validation, use make_pipeline(transformer, model) on the files instead",
+        DataWarning,
+        stacklevel=3,
+    )
+
+
+def root_of(folders: Paths) -> Any:
+    """The gathered folder, where there is one."""
+    return folders if isinstance(folders, (str, PathLike)) else folders[0] if len(folders) == 1 else None
+
+
+def check_strictly(without: Sequence[str], known: Labels, labels: Any) -> None:
+    """Refuse files without labels and labels without files."""
+    if without or known.unknown_files:
+        problem = (
+            f"no labels for {_some(without)}" if without else f"no file for {_some(known.unknown_files)}"
+        )
+        raise DataError(problem, path=labels)
 
 
 def read(labels: Any, files: list[str], medium: str, root: Any, options: Mapping[str, Any] | None) -> Labels:

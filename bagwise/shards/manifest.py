@@ -70,6 +70,8 @@ class Manifest:
         Names of published parts.
     parts : tuple of PartFacts
         The parts in order.
+    recipe : mapping, optional
+        How the bags were made from raw files; see `bagwise.media.recipe`.
     """
 
     about: Mapping[str, str]
@@ -82,6 +84,7 @@ class Manifest:
     has_instance_labels: bool
     splits: tuple[str, ...]
     parts: tuple[PartFacts, ...]
+    recipe: Mapping[str, Any] | None = None
 
     @property
     def n_bags(self) -> int:
@@ -97,6 +100,7 @@ class Manifest:
     def fingerprint(self) -> str:
         """SHA-256 of everything that a fit can depend on."""
         content = asdict(replace(self, about={}))
+        del content["recipe"]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def save(self, place: Place, name: str = MANIFEST) -> None:
@@ -147,6 +151,7 @@ def _checked(content: Any) -> Manifest:
         has_instance_labels=bool(content["has_instance_labels"]),
         splits=tuple(map(str, content["splits"])),
         parts=parts,
+        recipe=content["recipe"] if isinstance(content.get("recipe"), dict) else None,
         **flags,
     )
 

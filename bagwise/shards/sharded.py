@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
 
@@ -205,6 +205,11 @@ class ShardedBags:
     def name(self) -> str:
         """What the data are called."""
         return self.manifest.about.get("name", "")
+
+    @property
+    def recipe(self) -> Mapping[str, Any] | None:
+        """How the bags were made from raw files, where they were."""
+        return self.manifest.recipe
 
     @cached_property
     def fingerprint(self) -> str:

@@ -6,6 +6,7 @@ goes on later ends in the same files as one that was never stopped.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
 from dataclasses import replace
@@ -122,6 +123,7 @@ class ShardWriter:
             "has_groups": before.has_groups,
             "has_instance_labels": before.has_instance_labels,
             "splits": before.splits,
+            "recipe": before.recipe,
         }
         self._seen = [id_hashes(self._ids(part)) for part in self._parts]
 
@@ -138,6 +140,7 @@ class ShardWriter:
         piece = data if isinstance(data, Dataset) else Dataset(data)
         if self._closed:
             raise ValueError("the writer is closed")
+        self._check_recipe(piece)
         if self._to_skip:
             piece = self._passed_over(piece)
         if not len(piece):
@@ -162,6 +165,16 @@ class ShardWriter:
                 )
         self._to_skip -= n
         return piece[n:]
+
+    def _check_recipe(self, piece: Dataset) -> None:
+        """Refuse bags that were made from raw files in another way than those before."""
+        if self._facts is None:
+            return
+        if _as_text(self._facts["recipe"]) != _as_text(piece.recipe):
+            raise DataError(
+                "was begun with bags that were made in another way (another recipe); begin in a new folder",
+                path=self.place.folder,
+            )
 
     def _check(self, piece: Dataset) -> None:
         """Refuse a piece that does not go with those before."""
@@ -188,6 +201,7 @@ class ShardWriter:
                 "has_groups": piece.groups is not None,
                 "has_instance_labels": False,
                 "splits": (),
+                "recipe": None if piece.recipe is None else dict(piece.recipe),
             }
         before = self._facts["views"]
         if list(before) != list(views):
@@ -300,6 +314,10 @@ def _run(data: Dataset, first: int, last: int) -> Dataset:
     cut = data[first:last]
     inside = {name: which[(which >= first) & (which < last)] - first for name, which in data.splits.items()}
     return replace(cut, splits={name: which for name, which in inside.items() if len(which)})
+
+
+def _as_text(recipe: Any) -> str:
+    return json.dumps(recipe, sort_keys=True, default=str)
 
 
 def _short(value: Any) -> str:

@@ -1,0 +1,197 @@
+"""Raw files as a stream of pieces of one data set: for more files than the memory holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from bagwise.bags import Bags
+from bagwise.base.blocks import evenly
+from bagwise.dataset import Dataset
+from bagwise.errors import DataError
+from bagwise.media._base import ToBags
+from bagwise.media._part import NamedPart, Unreadable
+from bagwise.media._sources import Source
+from bagwise.media.gathering import (
+    Cache,
+    begin,
+    cache_place,
+    check_strictly,
+    none_readable,
+    read,
+    root_of,
+    warn_of_learning,
+)
+from bagwise.media.recipe import recipe_of
+from bagwise.media.recognise import Paths
+
+__all__ = ["Pieces"]
+
+FILES = 64  # read for one piece
+MOST_LEARNED = 1000  # files that a vocabulary, say, is learned from
+
+
+class Pieces:
+    """Bags of raw files, some files at a time, with labels and recipe; see `bagwise.media.gather`.
+
+    Where something is learned (a vocabulary), it is learned from up to `MOST_LEARNED` files, evenly spaced.
+
+    Parameters
+    ----------
+    folders, labels, medium, params, n_jobs, strict, cache, options
+        As in `bagwise.media.gather`.
+    leave_out : sequence of paths
+        Files and folders that are no media, such as the one that is to be written.
+    say, step : callable, optional
+        Told what was found, and of every file done, as in `bagwise.media.gathering.collect`.
+
+    Attributes
+    ----------
+    recipe : dict
+        How the bags are made.
+    label_names : tuple of str
+        All labels; empty without labels.
+    said, unreadable, without_labels, without_files, empty : list
+        As in `Gathered`; complete when all pieces are through.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bagwise.datasets.media import make_documents
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = make_documents(f"{folder}/articles", 4, labels=f"{folder}/topics.csv")
+    >>> pieces = Pieces(f"{folder}/articles", f"{folder}/topics.csv", cache=False)
+    >>> [len(piece) for piece in pieces]
+    [4]
+    """
+
+    def __init__(
+        self,
+        folders: Paths,
+        labels: str | PathLike[str] | None = None,
+        *,
+        medium: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        n_jobs: int | None = None,
+        strict: bool = False,
+        cache: Cache = True,
+        options: Mapping[str, Any] | None = None,
+        leave_out: Sequence[str | PathLike[str]] = (),
+        say: Callable[[str], None] = lambda line: None,
+        step: Callable[..., None] | None = None,
+    ) -> None:
+        more = {"n_jobs": n_jobs, "cache": cache_place(cache)}
+        self.found, self.maker = begin(folders, labels, medium, params, None, leave_out, more)
+        self.labels, self.strict, self._step = labels, strict, step
+        self.said = [self.found.said]
+        say(self.found.said)
+        self.unreadable: list[Unreadable] = []
+        self.without_labels: list[str] = []
+        self.without_files: list[str] = []
+        self.empty: list[str] = []
+        self._learn(say)
+        self.recipe = recipe_of(self.maker)
+        self.label_names: tuple[str, ...] = ()
+        if labels is not None:
+            self._read_labels(root_of(folders), options, say)
+
+    @property
+    def _files(self) -> list[Source]:
+        return list(self.found.files)
+
+    def _learn(self, say: Callable[[str], None]) -> None:
+        """Learn what is to be learned, from some files; else the number of features, from the first."""
+        if self.maker._learns():
+            some = [self._files[k] for k in evenly(len(self._files), MOST_LEARNED)]
+            if len(some) < len(self._files):
+                say(f"learning from {len(some)} of {len(self._files)} files, evenly spaced")
+            named, unreadable = self.maker.read(some, strict=self.strict)
+            if not named:
+                raise none_readable(self.found, unreadable)
+            self.maker.fit_parts(named)
+            warn_of_learning(self.found.medium)
+            return
+        unreadable = []
+        for file in self._files:
+            named, bad = self.maker.read([file], strict=self.strict)
+            unreadable += bad
+            if any(one.part.X.shape[0] for one in named):
+                self.maker.fit_parts(named)
+                return
+        if unreadable:
+            raise none_readable(self.found, unreadable)
+        raise DataError(f"nothing was found in any of the {len(self._files)} {self.found.medium} files")
+
+    def _read_labels(self, root: Any, options: Any, say: Callable[[str], None]) -> None:
+        names, failed = self._bag_names()
+        self._known = read(self.labels, [*names, *failed], self.found.medium, root, options)
+        if self.strict:
+            check_strictly(self._known.files_without, self._known, self.labels)
+        if not self._known.label_names:
+            raise DataError("there is no label in it, for any of the files", path=self.labels)
+        self.said.append(self._known.said)
+        say(self._known.said)
+        self.label_names = tuple(self._known.label_names)
+        self.without_files = list(self._known.unknown_files)
+        self._spans: dict[str, list[Any]] = {}
+        for span in self._known.spans:
+            self._spans.setdefault(span.file, []).append(span)
+
+    def _bag_names(self) -> tuple[list[str], list[str]]:
+        """Names of all bags, and files that give none; where a file may hold several, all are read for it."""
+        if type(self.maker)._parts is ToBags._parts:
+            return [file.name for file in self._files], []
+        names: list[str] = []
+        failed: list[str] = []
+        for some in self._runs():
+            named, unreadable = self.maker.read(some, strict=self.strict)
+            names += [one.name for one in named]
+            failed += [file.path for file in unreadable]
+        return names, failed
+
+    def _runs(self) -> Iterator[list[Source]]:
+        files = self._files
+        for first in range(0, len(files), FILES):
+            yield files[first : first + FILES]
+
+    # ------------------------------------------------------------------ pieces
+
+    def __iter__(self) -> Iterator[Dataset]:
+        total, step, n_pieces = len(self._files), self._step, 0
+        advance = None if step is None else (lambda steps, name: step(steps, name, total))
+        self.unreadable, self.empty = [], []
+        for some in self._runs():
+            named, unreadable = self.maker.read(some, step=advance, strict=self.strict)
+            self.unreadable += unreadable
+            piece = self._piece(named) if named else None
+            if piece is not None:
+                self.empty += [str(i) for i in piece.bags.bag_ids[piece.bags.sizes == 0]]
+                n_pieces += 1
+                yield piece
+        if self.labels is None:
+            return
+        failed = {file.path for file in self.unreadable}
+        self.without_labels = [name for name in self._known.files_without if name not in failed]
+        if not n_pieces:
+            raise DataError("has no labels for any of the files that could be read", path=self.labels)
+
+    def _piece(self, named: list[NamedPart]) -> Dataset | None:
+        """Bags of some files that the labels speak of, with them; None if there are none."""
+        from bagwise.media.labels import instance_labels
+
+        if self.labels is None:
+            return Dataset(self.maker.bags_of(named), recipe=self.recipe)
+        named = [one for one in named if one.name in self._known.bag_labels]
+        if not named:
+            return None
+        bags: Bags = self.maker.bags_of(named)
+        ids = [str(name) for name in bags.bag_ids]
+        places: np.ndarray | None = None
+        if self._spans:
+            spans = [span for name in ids for span in self._spans.get(name, ())]
+            places = instance_labels(spans, bags, self.label_names)
+        sets: Any = [self._known.bag_labels[name] for name in ids]
+        return Dataset(bags, sets, self.label_names, instance_Y=places, recipe=self.recipe)
