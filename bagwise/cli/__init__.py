@@ -1,6 +1,8 @@
 """The command ``bagwise``."""
 
-from bagwise.cli import comparing, gathering, looking  # noqa: F401  (their commands join the others)
-from bagwise.cli.commands import app, main
+# Each file adds its commands to the application: this is the order of the help.
+# isort: off
+from bagwise.cli.app import app, main
+from bagwise.cli import showing, gathering, learning, comparing, looking, reproducing  # noqa: F401
 
 __all__ = ["app", "main"]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bagwise.cli.commands import AsJson, Data, Debug, Format, Options, Part, View, _where, app
+from bagwise.cli.app import AsJson, Data, Debug, Format, Options, Part, View, app, where_to_look
 from bagwise.cli.console import print_json, say, show_table
 from bagwise.utils.progress import progress
 
@@ -54,7 +54,7 @@ def compare(
             n_jobs=n_jobs,
             out=out,
             step=step,
-            **_where(part, view, format, option),
+            **where_to_look(part, view, format, option),
         )
     if as_json:
         return print_json(result.to_dict())

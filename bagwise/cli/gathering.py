@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bagwise.cli.commands import AsJson, Debug, app
+from bagwise.cli.app import AsJson, Debug, app
 from bagwise.cli.console import print_json, say
 from bagwise.cli.raw import CachePlace, Jobs, Labels, NoCache, explain, leave, raw_files
 from bagwise.cli.typed import assignments

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bagwise.cli.commands import Debug, Format, Options, Part, View, _where, app
+from bagwise.cli.app import Debug, Format, Options, Part, View, app, where_to_look
 from bagwise.cli.completion import names_of_data
 from bagwise.cli.console import say
 from bagwise.errors import BagwiseError
@@ -73,7 +73,7 @@ def look(
             originals=originals,
             labels=labels,
             step=advance,
-            **_where(part, view, format, option),
+            **where_to_look(part, view, format, option),
         )
 
     if static is not None:

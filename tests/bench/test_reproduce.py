@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bagwise.actions import list_experiments, reproduce
-from bagwise.cli.commands import app
+from bagwise.cli import app
 from bagwise.errors import BagwiseError
 
 

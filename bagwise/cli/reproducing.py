@@ -1,0 +1,108 @@
+"""The command that repeats published experiments: reproduce."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bagwise.cli.app import AsJson, Debug, app
+from bagwise.cli.console import print_json, print_table, say, show_pages
+from bagwise.utils.progress import progress
+
+_FEW_NAMES = 8  # more are counted instead of listed
+
+
+@app.command()
+def reproduce(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="list | all | PAPER | PAPER:TABLE ...", help="What to repeat; list shows all there is."
+        ),
+    ],
+    methods: Annotated[
+        list[str] | None, typer.Option(help="Only this method, named as in the paper; repeatable.")
+    ] = None,
+    datasets: Annotated[
+        list[str] | None, typer.Option(help="Only this data set, named as in the paper; repeatable.")
+    ] = None,
+    n_jobs: Annotated[int, typer.Option(help="Fits at the same time; -1 takes all cores.")] = 1,
+    short: Annotated[bool, typer.Option("--short", help="Fewer repeats and smaller grids.")] = False,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder of results; a later run goes on there.")
+    ] = Path("bagwise_results"),
+    page: Annotated[Path | None, typer.Option(help="Write all results on one Markdown page.")] = None,
+    summary: Annotated[
+        Path | None, typer.Option(help="Write what held and what did not, paper by paper, on one page.")
+    ] = None,
+    merge: Annotated[
+        list[Path] | None, typer.Option(help="Folder of another run whose fits are taken over; repeatable.")
+    ] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Run fits again that have failed.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Run nothing; show what there is.")] = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Repeat a paper's experiment and show our figures beside the published ones."""
+    from bagwise import actions
+
+    if targets[0] == "list":
+        return _show_experiments(actions.list_experiments(targets[1:] or ["all"]), as_json)
+    try:
+        with progress(f"preparing {' '.join(targets)}") as advance:
+            done = actions.reproduce(
+                targets,
+                out,
+                methods=methods,
+                datasets=datasets,
+                short=short,
+                n_jobs=n_jobs,
+                retry=retry,
+                run=not show,
+                page=page,
+                summary=summary,
+                merge=merge or (),
+                step=advance,
+            )
+    except KeyboardInterrupt:
+        typer.echo("stopped; the same command goes on where it was", err=True)
+        raise typer.Exit(130) from None
+    results = done.pop("results")
+    if as_json:
+        return print_json(done | {"cells": [row for r in results for row in r.frame().to_pylist()]})
+    show_pages(results)
+    counts = f"{done['run']} fits run now, {done['known']} known from before, {done['failed']} failed"
+    say(f"{counts}; pages in {out / 'pages'} (index.html shows all)")
+
+
+def _show_experiments(found: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        return print_json(found)
+    rows = []
+    for row in found:
+        times = [_minutes(row[name]) for name in ("minutes", "short_minutes")]
+        rows.append((row["id"], row["title"], _counted(row["datasets"]), _counted(row["methods"]), *times))
+    print_table(["id", "what", "data sets", "methods", "time", "short"], rows, "llllrr")
+    say()
+    say(
+        "Times are for two cores, reckoned from fits that ran beside many others, so rather too long; a "
+        "question mark stands where nobody has run the whole protocol."
+    )
+
+
+def _counted(states: Mapping[str, str]) -> str:
+    """Names by state, such as "at hand: Scene, Reuters"; many names are only counted."""
+    parts = []
+    for kind in dict.fromkeys(states.values()):
+        names = [name for name, state in states.items() if state == kind]
+        parts.append(f"{kind}: {', '.join(names) if len(names) <= _FEW_NAMES else len(names)}")
+    return "; ".join(parts) or "-"
+
+
+def _minutes(value: float | None) -> str:
+    if value is None:
+        return "?"
+    return "< 1 min" if value < 1 else f"{value:.0f} min" if value < 90 else f"{value / 60:.1f} h"
