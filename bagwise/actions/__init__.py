@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 _PLACES = {
     "annotate": "verbs",
     "compare": "comparing",
-    "convert": "verbs",
+    "convert": "describing",
     "demo": "demonstration",
     "explain": "looking",
     "fit": "verbs",
     "gather": "gathering",
-    "info": "verbs",
+    "info": "describing",
     "list_all": "listing",
     "list_experiments": "reproducing",
     "open_data": "matching",
@@ -30,13 +30,14 @@ _PLACES = {
 if TYPE_CHECKING:
     from bagwise.actions.comparing import compare
     from bagwise.actions.demonstration import demo
+    from bagwise.actions.describing import convert, info
     from bagwise.actions.gathering import gather
     from bagwise.actions.learning import train
     from bagwise.actions.listing import list_all
     from bagwise.actions.looking import explain, open_session
     from bagwise.actions.matching import open_data
     from bagwise.actions.reproducing import list_experiments, reproduce
-    from bagwise.actions.verbs import annotate, convert, fit, info, predict, score
+    from bagwise.actions.verbs import annotate, fit, predict, score
 
 __all__ = [
     "annotate",
