@@ -8,19 +8,25 @@ takes a tenth of the time of decoding it.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bagwise.bags import Bags
+from bagwise.dataset import Dataset
+from bagwise.io import _facts, parquet
 from bagwise.io._parquet_footer import read_struct
 from bagwise.parallel.aligned import aligned_empty
-from bagwise.utils.arrow import is_list
+from bagwise.utils.arrow import is_list, ragged_to_arrow
 
-__all__ = ["flat_settings", "read_flat"]
+__all__ = ["read_flat", "write_flat"]
 
-_GROUP_BYTES = 16 << 20  # of a row group: the writer needs about twice as much beside the data
+_GROUP_BYTES = 8 << 20  # of a row group: Arrow needs several times as much while it writes one
 _NO_LIMIT = 1 << 30  # of bytes and rows of a page
 _TYPES = {"float32": "FLOAT", "float64": "DOUBLE"}
 _HEADER_BYTES = 64  # more than any header of a page without statistics
@@ -31,26 +37,83 @@ _ENCODING = 2  # of DataPageHeader
 _PLAIN = 0
 
 
-def flat_settings(table: pa.Table, instances: list[str], n_bytes: int) -> dict[str, Any]:
-    """Settings of `pq.write_table` that lay the columns of instances flat and pack the others.
+def write_flat(
+    dataset: Dataset,
+    pieces: Mapping[str, Sequence[Bags]],
+    path: str | Path,
+    beside: Mapping[str, Any],
+) -> None:
+    """Write bags that came in pieces, a row group at a time.
+
+    The instances are never put together: a row group is all that is copied of them.
 
     Parameters
     ----------
-    table : Table
-        What will be written.
-    instances : list of str
-        Paths of the columns that are to lie flat.
-    n_bytes : int
-        Bytes of all instances.
+    dataset : Dataset
+        All but the instances: bags whose matrices have no columns.
+    pieces : mapping of str to list of Bags
+        The same bags of each view with their instances, in order.
+    path : path
+        Where to.
+    beside : mapping of str to array
+        Further columns, one value per bag.
     """
-    paths = [path for field in table.schema for path in _leaves(field.type, field.name)]
-    rows = max(1, _GROUP_BYTES * max(len(table), 1) // max(n_bytes, 1))
-    return {
-        "compression": {path: "none" if path in instances else "lz4" for path in paths},
-        "row_group_size": rows,
+    table, paths, texts = parquet.table_of(dataset)
+    for name, values in beside.items():
+        table = table.append_column(name, pa.array(values))
+    facts = json.loads(table.schema.metadata[b"bagwise"])
+    views = _facts.views_of(dataset)
+    row_bytes = 0
+    columns = {}
+    for view, stack in pieces.items():
+        like = stack[0]
+        facts["views"][view] |= {"n_features": like.n_features, "feature_names": like.feature_names}
+        columns[view] = _Stacked([bags.X for bags in stack], views[view].offsets)
+        row_bytes += sum(bags.X.nbytes for bags in stack)
+    step = max(1, min(_GROUP_BYTES, row_bytes // 8) * max(len(dataset), 1) // max(row_bytes, 1))
+    names = table.column_names
+    table = table.replace_schema_metadata({b"bagwise": json.dumps(facts)})
+
+    def group(first: int, last: int) -> pa.Table:
+        part = table.slice(first, last - first)
+        for view, column in columns.items():
+            part = part.set_column(names.index(view), view, column.lists(first, last))
+        return part
+
+    schema = group(0, min(1, len(dataset))).schema
+    leaves = [leaf for field in schema for leaf in _leaves(field.type, field.name)]
+    settings = {
+        "compression": {leaf: "none" if leaf in paths else "lz4" for leaf in leaves},
+        "use_dictionary": texts,
+        "write_statistics": False,
         "data_page_size": _NO_LIMIT,
         "max_rows_per_page": _NO_LIMIT,
     }
+    with pq.ParquetWriter(path, schema, **settings) as writer:
+        for first in range(0, len(dataset), step):
+            writer.write_table(group(first, min(first + step, len(dataset))), row_group_size=step)
+            pa.default_memory_pool().release_unused()  # room for levels, several times that of a row group
+
+
+class _Stacked:
+    """Rows of several matrices as lists of bags."""
+
+    def __init__(self, stack: Sequence[np.ndarray], offsets: np.ndarray) -> None:
+        self.stack, self.offsets = stack, offsets
+        self.starts = np.cumsum([0, *(len(rows) for rows in stack)])
+
+    def lists(self, first: int, last: int) -> pa.LargeListArray:
+        begin, end = int(self.offsets[first]), int(self.offsets[last])
+        pieces = [
+            rows[max(begin - start, 0) : max(end - start, 0)]
+            for rows, start in zip(self.stack, self.starts.tolist())
+            if start < end and start + len(rows) > begin
+        ]
+        if len(pieces) == 1:
+            X = pieces[0]
+        else:
+            X = np.concatenate(pieces) if pieces else self.stack[0][:0]
+        return ragged_to_arrow(X, self.offsets[first : last + 1] - begin)
 
 
 def _leaves(kind: pa.DataType, path: str) -> list[str]:

@@ -42,7 +42,6 @@ from bagwise.io._parquet_columns import (
     names_to_lists,
     to_column,
 )
-from bagwise.io._parquet_flat import flat_settings
 from bagwise.io._parquet_footer import claimed_bytes
 from bagwise.io._parquet_foreign import foreign_facts
 from bagwise.io._parquet_groups import row_groups
@@ -67,7 +66,6 @@ def write(
     path: str | Path,
     *,
     compression: str = "zstd",
-    flat: bool = False,
     beside: dict[str, Any] | None = None,
 ) -> None:
     """Write one row per bag.
@@ -80,8 +78,6 @@ def write(
         Where to.
     compression : str, default="zstd"
         Of the pages: "zstd" packs best, "lz4" is decoded three times as fast.
-    flat : bool, default=False
-        Whether dense instances are neither packed nor encoded, which is read fastest of all by shards.
     beside : mapping of str to array, optional
         Further columns, one value per bag, that `read` passes over.
 
@@ -95,23 +91,23 @@ def write(
     >>> read(path).label_sets
     [['wren'], []]
     """
-    table, floats, texts = _table(dataset)
+    table, floats, texts = table_of(dataset)
     for name, values in (beside or {}).items():
         table = table.append_column(name, pa.array(values))
     n_bytes = sum(bags.X.data.nbytes for bags in _facts.views_of(dataset).values())
-    if flat and not any(bags.is_sparse for bags in _facts.views_of(dataset).values()):
-        settings = flat_settings(table, floats, n_bytes)
-    else:
-        settings = {
-            "row_group_size": max(1, _GROUP_BYTES * max(len(dataset), 1) // max(n_bytes, 1)),
-            "compression": compression,
-            "use_byte_stream_split": floats,  # like bytes of floats stand together, and so compress
-        }
-    # nobody filters bags by the smallest feature value
-    pq.write_table(table, path, use_dictionary=texts, write_statistics=False, **settings)
+    rows = max(1, _GROUP_BYTES * max(len(dataset), 1) // max(n_bytes, 1))
+    pq.write_table(
+        table,
+        path,
+        row_group_size=min(rows, max(len(dataset), 1)),
+        compression=compression,
+        use_dictionary=texts,
+        use_byte_stream_split=floats,  # like bytes of floats stand together, and so compress
+        write_statistics=False,  # nobody filters bags by the smallest feature value
+    )
 
 
-def _table(dataset: Dataset) -> tuple[pa.Table, list[str], list[str]]:
+def table_of(dataset: Dataset) -> tuple[pa.Table, list[str], list[str]]:
     """The table, and the paths of its columns of floats and of names."""
     facts = _facts.facts_of(dataset)
     known = _facts.instance_labels_of(dataset)

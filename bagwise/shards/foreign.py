@@ -30,7 +30,7 @@ from bagwise.utils.arrow import is_list, is_number, to_numpy
 __all__ = ["convert_parquet", "parquet_files"]
 
 _KEY = b"bagwise"
-_SHARE = 8  # pieces per part
+_SHARE = 16  # pieces per part
 Advance = Callable[..., None]
 
 
@@ -49,7 +49,7 @@ def convert_parquet(
 ) -> ShardedBags:
     """Turn a Parquet file, or a folder of them in the order of their names, into shards.
 
-    A piece of an eighth of a part is read at a time, so two parts are the most that is ever in memory (or
+    A piece of a sixteenth of a part is read at a time, so two parts are the most that is ever in memory (or
     the largest bag, if that is more). Run again after a stop, it goes on.
 
     Parameters
@@ -125,7 +125,7 @@ class _Reader:
         rest: pa.Table | None = None
         for place, name in files:
             path = place.join(name)
-            with damaged(path, "a Parquet file"), place.open(name) as handle, pq.ParquetFile(handle) as file:
+            with damaged(path, "a Parquet file"), place.open(name) as handle, _opened(handle) as file:
                 schema = file.schema_arrow
                 stored = (schema.metadata or {}).get(_KEY)
                 per_bag = stored is not None or any(_holds_instances(field.type) for field in schema)
@@ -200,6 +200,11 @@ class _Reader:
         if self.features is None:  # what the first rows settled holds for all
             self.features = list(data.bags.feature_names or ())  # type: ignore[union-attr]
         return data
+
+
+def _opened(handle: Any) -> pq.ParquetFile:
+    """A file whose pages are read as they are wanted, not a row group at once."""
+    return pq.ParquetFile(handle, pre_buffer=False, buffer_size=1 << 20)
 
 
 def _holds_instances(kind: pa.DataType) -> bool:

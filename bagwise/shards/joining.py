@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from bagwise.bags import Bags, MultiViewBags
 from bagwise.dataset import UNKNOWN, Dataset
 from bagwise.errors import DataError
 
-__all__ = ["bag_bytes", "id_hashes", "join", "views_of"]
+__all__ = ["KnownHashes", "bag_bytes", "id_hashes", "join", "views_of", "without_instances"]
 
 ONE_VIEW = "instances"
 
@@ -55,6 +56,50 @@ def id_hashes(ids: np.ndarray) -> np.ndarray:
     from pandas.util import hash_array
 
     return hash_array(ids.astype(str).astype(object), categorize=False)
+
+
+class KnownHashes:
+    """Numbers that were seen, in sorted runs, each at least twice as long as the next: few to look into.
+
+    Examples
+    --------
+    >>> known = KnownHashes()
+    >>> for first in range(0, 50, 10):
+    ...     known.add(np.arange(first, first + 10, dtype=np.uint64))
+    >>> known.has(np.array([3, 49, 50], dtype=np.uint64)).tolist(), len(known.runs)
+    ([True, True, False], 2)
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[np.ndarray] = []
+
+    def add(self, numbers: np.ndarray) -> None:
+        """Take numbers that were not seen before."""
+        run = np.sort(numbers)
+        while self.runs and len(self.runs[-1]) < 2 * len(run):
+            run = np.sort(np.concatenate([self.runs.pop(), run]), kind="stable")
+        self.runs.append(run)
+
+    def has(self, numbers: np.ndarray) -> np.ndarray:
+        """Whether each was seen."""
+        found = np.zeros(len(numbers), dtype=bool)
+        for run in self.runs:
+            if len(run):
+                found |= run[np.minimum(np.searchsorted(run, numbers), len(run) - 1)] == numbers
+        return found
+
+
+def without_instances(data: Dataset) -> Dataset:
+    """All of a data set but its instances, which have no features any more."""
+
+    def thin(bags: Bags) -> Bags:
+        new = bags._derive(bags.X[:, :0], bags.offsets, bags._bag_ids, bags.instance_info)
+        new.feature_names = None
+        return new
+
+    if isinstance(data.bags, MultiViewBags):
+        return replace(data, bags=MultiViewBags({name: thin(view) for name, view in data.bags.views.items()}))
+    return replace(data, bags=thin(data.bags))
 
 
 def join(pieces: Sequence[Dataset]) -> Dataset:

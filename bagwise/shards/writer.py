@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,17 @@ from bagwise.errors import DataError, quoted
 from bagwise.io import parquet
 from bagwise.io._checks import check_finite
 from bagwise.io._facts import facts_of
+from bagwise.io._parquet_flat import write_flat
 from bagwise.labels import unknown_label
-from bagwise.shards.joining import bag_bytes, id_hashes, join, joined_names, views_of
+from bagwise.shards.joining import (
+    KnownHashes,
+    bag_bytes,
+    id_hashes,
+    join,
+    joined_names,
+    views_of,
+    without_instances,
+)
 from bagwise.shards.manifest import MANIFEST, PARTIAL, Manifest, PartFacts, part_name
 from bagwise.shards.place import Place
 from bagwise.utils.arrow import to_numpy
@@ -89,7 +98,8 @@ class ShardWriter:
         self._counts: dict[str, int] = {}
         self._names: tuple[str, ...] | None = self._given
         self._facts: dict[str, Any] | None = None
-        self._seen: list[np.ndarray] = []  # of ids in parts, in order
+        self._seen = np.empty(0, np.uint64)  # hashes of the ids on disk, in order, while bags come again
+        self._known = KnownHashes()
         self._closed = False
         self._start()
         self.n_written = sum(part.n_bags for part in self._parts)
@@ -125,7 +135,10 @@ class ShardWriter:
             "splits": before.splits,
             "recipe": before.recipe,
         }
-        self._seen = [id_hashes(self._ids(part)) for part in self._parts]
+        found = [id_hashes(self._ids(part)) for part in self._parts]
+        self._seen = np.concatenate([self._seen, *found])
+        for hashes in found:
+            self._known.add(hashes)
 
     def _ids(self, part: PartFacts) -> np.ndarray:
         import pyarrow.parquet as pq
@@ -155,7 +168,7 @@ class ShardWriter:
         """What of a piece is not on disk yet; the ids of the rest must be those on disk."""
         first, n = self.n_written - self._to_skip, min(self._to_skip, len(piece))
         if piece.bags.ids_given:
-            expected = np.concatenate(self._seen)[first : first + n]
+            expected = self._seen[first : first + n]
             differ = np.flatnonzero(id_hashes(piece.bags.bag_ids[:n]) != expected)
             if differ.size:
                 raise DataError(
@@ -228,18 +241,24 @@ class ShardWriter:
 
     def _cut(self) -> bool:
         """Write one part from the front of what waits; False if all of it is less than a part."""
-        data = join(self._pieces)
-        ends = np.cumsum(bag_bytes(data.bags))
+        ends = np.cumsum(np.concatenate([bag_bytes(piece.bags) for piece in self._pieces]))
         n = max(1, int(np.searchsorted(ends, self.part_bytes, side="right")))
-        if n >= len(data):
-            self._pieces = [data]
+        if n >= len(ends):
             return False
-        self._write(_run(data, 0, n))
-        rest = _run(data, n, len(data))
-        self._pieces, self._n_bytes = [rest], int(ends[-1] - ends[n - 1])
+        front, rest = _divided(self._pieces, n)
+        n_rest = int(ends[-1] - ends[n - 1])
+        if n_rest < self.part_bytes // 2:  # a slice would keep the whole piece in memory
+            rest = [_run(piece, 0, len(piece), copy=True) for piece in rest]
+        self._pieces = []
+        self._write(front)
+        self._pieces, self._n_bytes = rest, n_rest
         return True
 
-    def _write(self, data: Dataset) -> None:
+    def _write(self, pieces: list[Dataset]) -> None:
+        sparse = any(view.is_sparse for view in views_of(pieces[0].bags).values())
+        empty = any(view.n_features == 0 for view in views_of(pieces[0].bags).values())
+        flat = self.flat and not sparse and not empty
+        data = join([without_instances(piece) for piece in pieces] if flat else pieces)
         bags = data.bags
         hashes = id_hashes(bags.bag_ids) if bags.ids_given else np.empty(0, np.uint64)
         self._check_ids(bags, hashes)
@@ -247,26 +266,30 @@ class ShardWriter:
             "size" if len(views_of(bags)) == 1 else f"size:{view}": part.sizes
             for view, part in views_of(bags).items()
         }
+
+        def make(path: Path) -> None:
+            if flat:
+                write_flat(
+                    data, {v: [views_of(p.bags)[v] for p in pieces] for v in views_of(bags)}, path, sizes
+                )
+            else:
+                parquet.write(data, path, compression="lz4", beside=sizes)
+
         file = part_name(len(self._parts))
-        n_bytes, digest = self.place.write(
-            file, lambda path: parquet.write(data, path, compression="lz4", flat=self.flat, beside=sizes)
-        )
+        n_bytes, digest = self.place.write(file, make)
         rows = {view: part.n_instances for view, part in views_of(bags).items()}
         n_empty = int((bags.sizes == 0).sum())
         self._parts.append(PartFacts(file, len(bags), bags.n_instances, n_empty, n_bytes, digest, rows))
         for name, count in zip(data.label_names, data.label_counts.tolist()):
             self._counts[name] = self._counts.get(name, 0) + count
-        self._seen.append(hashes)
+        self._known.add(hashes)
         self.n_written += len(bags)
         self._manifest().save(self.place, PARTIAL)
 
     def _check_ids(self, bags: Any, hashes: np.ndarray) -> None:
         _, first = np.unique(hashes, return_index=True)
         again = np.setdiff1d(np.arange(len(hashes)), first)
-        for older in self._seen:
-            again = np.union1d(again, np.flatnonzero(np.isin(hashes, older)))
-            if again.size:
-                break
+        again = again if again.size else np.flatnonzero(self._known.has(hashes))
         if again.size:
             raise DataError(
                 f"the bag id {quoted(bags.bag_ids[int(again[0])])} occurs twice; rows of a bag must stand "
@@ -293,8 +316,8 @@ class ShardWriter:
         if self._pieces:
             while self._cut():
                 pass
-            self._write(join(self._pieces))
-            self._pieces = []
+            pieces, self._pieces = self._pieces, []
+            self._write(pieces)
         if not self._parts:
             raise DataError("no bag came; there is nothing to write", path=self.place.folder)
         self._manifest().save(self.place)
@@ -309,15 +332,29 @@ class ShardWriter:
             self.close()
 
 
-def _run(data: Dataset, first: int, last: int) -> Dataset:
+def _run(data: Dataset, first: int, last: int, *, copy: bool = False) -> Dataset:
     """Consecutive bags, with the published parts that they belong to."""
-    cut = data[first:last]
+    cut = data[np.arange(first, last)] if copy else data[first:last]
     inside = {name: which[(which >= first) & (which < last)] - first for name, which in data.splits.items()}
     return replace(cut, splits={name: which for name, which in inside.items() if len(which)})
 
 
 def _as_text(recipe: Any) -> str:
     return json.dumps(recipe, sort_keys=True, default=str)
+
+
+def _divided(pieces: Sequence[Dataset], n: int) -> tuple[list[Dataset], list[Dataset]]:
+    """Pieces of the first ``n`` bags, and of the others."""
+    front: list[Dataset] = []
+    rest: list[Dataset] = []
+    for piece in pieces:
+        here = min(n, len(piece))
+        n -= here
+        if here:
+            front.append(_run(piece, 0, here))
+        if here < len(piece):
+            rest.append(_run(piece, here, len(piece)))
+    return front, rest
 
 
 def _short(value: Any) -> str:
