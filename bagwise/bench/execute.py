@@ -25,6 +25,7 @@ from bagwise.bench.tasks import NO_METHOD, Task
 from bagwise.inspection.unwrap import unwrap
 from bagwise.metrics import calibration_error
 from bagwise.registry import get_estimator
+from bagwise.utils.pairs import shared_pairs
 from bagwise.utils.version import __version__
 
 _STATUS = Path("/proc/self/status")
@@ -71,17 +72,20 @@ def _run(task: Task, row: dict[str, Any]) -> dict[str, np.ndarray]:
     shown = problem.labelled if traits.instance_labels else problem.bags
     bags, seed = shown[train], task.repeat["seed"] * 100 + task.repeat.get("fold", 0)
     _warm_up(spec, bags, problem.y[train], seed)
-    with _peak_memory(row):
+    with _peak_memory(row), _known_pairs(task):
         start, cpu = time.perf_counter(), time.process_time()
         model, chosen = fit_model(spec, bags, problem.y[train], seed)
-        row["fit_seconds"] = time.perf_counter() - start
+        # with pairs of bags from other fits, the time would not be that of one
+        row["fit_seconds"] = None if task.split.get("share") else time.perf_counter() - start
         row["fit_cpu_seconds"] = time.process_time() - cpu
     row["chosen"] = json.dumps(chosen, sort_keys=True, default=float)
     new = problem.bags[test]
     start = time.perf_counter()
-    scores = model.predict_proba(new) if spec.get("scores") == "probability" else model.decision_function(new)
-    row["predict_seconds"] = time.perf_counter() - start
-    found = {"test": test, "scores": np.asarray(scores), "predicted": np.asarray(model.predict(new))}
+    with _known_pairs(task):
+        by = model.predict_proba if spec.get("scores") == "probability" else model.decision_function
+        scores = by(new)
+        row["predict_seconds"] = None if task.split.get("share") else time.perf_counter() - start
+        found = {"test": test, "scores": np.asarray(scores), "predicted": np.asarray(model.predict(new))}
     if problem.has_instance_labels and problem.is_matrix and traits.instances == "model":
         found["instance_scores"] = inspection.instance_scores(model, new)
         found["annotation"] = inspection.annotate(model, new)
@@ -95,6 +99,20 @@ def _run(task: Task, row: dict[str, Any]) -> dict[str, np.ndarray]:
     for name in spec.get("record", ()):
         row["measures"][name.removesuffix("_")] = float(getattr(last, name))
     return found
+
+
+_pairs: dict[str, dict[Any, Any]] = {}
+
+
+def _known_pairs(task: Task) -> contextlib.AbstractContextManager[None]:
+    """Kernels between bags that earlier fits on the same data have computed, if the protocol shares them."""
+    if not task.split.get("share"):
+        return contextlib.nullcontext()
+    data = json.dumps(task.data, sort_keys=True)
+    if data not in _pairs:
+        _pairs.clear()  # one data set at a time
+        _pairs[data] = {}
+    return shared_pairs(_pairs[data])
 
 
 _warm: set[str] = set()

@@ -8,12 +8,22 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from bagwise.bags import instance_rows
 from bagwise.kernels.numeric import frozen
 from bagwise.models.gp.gaussian_kernels import gaussian_means, gaussian_pair_sums
 from bagwise.parallel import in_threads
+from bagwise.utils.pairs import between_bags
 
 BLOCK = 1400  # instances on each side of a block where the kernel is not the compiled one: 16 MB
 _WORTH_A_THREAD = 100_000  # kernel values, of some nanoseconds each
+
+
+def _some(bags: tuple[np.ndarray, np.ndarray], which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    X, offsets = bags
+    if len(which) == len(offsets) - 1:
+        return bags
+    rows, cut = instance_rows(offsets, which)
+    return X[rows], cut
 
 
 def averages(offsets: np.ndarray) -> Any:
@@ -60,7 +70,7 @@ class InstanceKernel:
         if self.kernel == "linear":
             return dense(bag_means(X, offsets) @ bag_means(Z, z_offsets).T) + self.constant
         if self.kernel == "gaussian" and not sparse.issparse(X) and not sparse.issparse(Z):
-            return self._gaussian(X, offsets, self._columns(Z), z_offsets) + self.constant
+            return self._pairs((X, offsets), (Z, z_offsets)) + self.constant
         out = np.zeros((len(offsets) - 1, len(z_offsets) - 1))
         for rows, left, bags in _blocks(offsets):
             for columns, right, z_bags in _blocks(z_offsets):
@@ -91,12 +101,8 @@ class InstanceKernel:
     def gram(self, X: Any, offsets: np.ndarray) -> np.ndarray:
         """Mean kernel between all bags of ``X``."""
         if self.kernel == "gaussian" and not sparse.issparse(X):
-            K = self._gaussian(X, offsets, self._columns(X), offsets, symmetric=True)
-            for a in range(0, len(K), 256):  # mirror what is above the diagonal, block by block
-                rows = slice(a, a + 256)
-                K[rows, :a] = K[:a, rows].T
-                K[rows, rows] = np.triu(K[rows, rows]) + np.triu(K[rows, rows], 1).T
-            return K + self.constant
+            bags = X, offsets
+            return self._pairs(bags, bags) + self.constant
         K = self.between(X, offsets, X, offsets)
         return (K + K.T) / 2.0
 
@@ -109,6 +115,28 @@ class InstanceKernel:
             return lambda X, offsets: self.between(X, offsets, Z, z_offsets)
         columns = self._columns(Z)
         return lambda X, offsets: self._gaussian(X, offsets, columns, z_offsets) + self.constant
+
+    def _pairs(self, left, right):
+        """Mean Gaussian kernel between bags, from known pairs of bags where they are kept."""
+
+        def compute(some, others):
+            if left is right and np.array_equal(some, others):
+                return self._symmetric(*_some(left, some))
+            Z, z_offsets = _some(right, others)
+            return self._gaussian(*_some(left, some), self._columns(Z), z_offsets)
+
+        X, offsets = left
+        if len(offsets) - 1 == X.shape[0]:  # single instances: too many to keep
+            return compute(np.arange(len(offsets) - 1), np.arange(len(right[1]) - 1))
+        return between_bags(("mean kernel", self.rate), left, right, compute)
+
+    def _symmetric(self, X, offsets):
+        K = self._gaussian(X, offsets, self._columns(X), offsets, symmetric=True)
+        for a in range(0, len(K), 256):  # mirror what is above the diagonal, block by block
+            rows = slice(a, a + 256)
+            K[rows, :a] = K[:a, rows].T
+            K[rows, rows] = np.triu(K[rows, rows]) + np.triu(K[rows, rows], 1).T
+        return K
 
     @staticmethod
     def _columns(Z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.metrics.pairwise import euclidean_distances
 
-from bagwise.bags import runs
+from bagwise.bags import instance_rows, runs
 from bagwise.kernels.numeric import frozen
 from bagwise.kernels.segment import segment_sum
 from bagwise.models.distance.hausdorff import dense_row
@@ -25,9 +25,10 @@ from bagwise.utils.compiled import kernel
 from bagwise.utils.devices import card_for
 from bagwise.utils.memo import remembered
 from bagwise.utils.memory import check_memory
+from bagwise.utils.pairs import between_bags
 from bagwise.utils.progress import progress
 
-__all__ = ["graph_weights", "own_kernels", "set_kernel", "weighted_sums"]
+__all__ = ["graph_weights", "kernel_of_bags", "own_kernels", "set_kernel", "weighted_sums"]
 
 _CELLS = 1 << 19  # pairs of instances at a time: four megabytes stay in a cache
 _WORTH_A_THREAD = 1 << 17  # pairs of instances below which a second thread costs more than it saves
@@ -130,6 +131,33 @@ def set_kernel(
     if symmetric:
         return (out + out.T) / 2.0  # blocks around the diagonal are symmetric up to rounding
     return out
+
+
+def kernel_of_bags(
+    left: tuple[Any, np.ndarray, np.ndarray],
+    right: tuple[Any, np.ndarray, np.ndarray] | None,
+    gamma: float | None,
+    device: str,
+) -> np.ndarray:
+    """`set_kernel` of bags (instances, offsets, weights), from known pairs of bags where they are kept."""
+    if sparse.issparse(left[0]) or gamma is None:
+        return set_kernel(*left, *(right or ()), gamma=gamma, device=device)
+
+    def compute(some: np.ndarray, others: np.ndarray) -> np.ndarray:
+        rows = _some(left, some)
+        same = right is None and np.array_equal(some, others)
+        columns = () if same else _some(left if right is None else right, others)
+        return set_kernel(*rows, *columns, gamma=gamma, device=device)
+
+    return between_bags(("set kernel", gamma), left, left if right is None else right, compute)
+
+
+def _some(bags: tuple[Any, np.ndarray, np.ndarray], which: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
+    X, offsets, weights = bags
+    if len(which) == len(offsets) - 1:
+        return bags
+    rows, cut = instance_rows(offsets, which)
+    return X[rows], cut, weights[rows]
 
 
 def _squares(Z: Any) -> np.ndarray:

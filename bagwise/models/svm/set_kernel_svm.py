@@ -11,7 +11,7 @@ from bagwise.kernels.segment import segment_sum
 from bagwise.models._shared.each_label import each_label
 from bagwise.models._shared.svm import MACHINE, precomputed_machine, resolve_gamma, weights_of
 from bagwise.models.svm.base import SCALING, ScaledClassifier
-from bagwise.models.svm.set_kernel import graph_weights, own_kernels, set_kernel
+from bagwise.models.svm.set_kernel import graph_weights, kernel_of_bags, own_kernels
 from bagwise.parallel import small_products
 
 
@@ -143,7 +143,7 @@ class SetKernelSVM(ScaledClassifier):
         self.gamma_ = resolve_gamma(self.gamma, X)
         W = self._weights(X, offsets)
         with small_products(X.shape[0] ** 2 * X.shape[1]):
-            K = set_kernel(X, offsets, W, gamma=self._rbf, device=self.device)
+            K = kernel_of_bags((X, offsets, W), None, self._rbf, self.device)
         machines = each_label(precomputed_machine, Y, self.n_jobs, K, self.C)
         self.support_, self.dual_coef_, self.intercept_ = weights_of(machines, len(K))
         kept = Bags(X, offsets)[self.support_]
@@ -179,7 +179,6 @@ class SetKernelSVM(ScaledClassifier):
         own = self.bags_
         W = self._weights(X, offsets)
         with small_products(X.shape[0] * own.X.shape[0] * X.shape[1]):
-            K = set_kernel(
-                X, offsets, W, own.X, own.offsets, self.instance_weights_, gamma=self._rbf, device=self.device
-            )
+            known = own.X, own.offsets, self.instance_weights_
+            K = kernel_of_bags((X, offsets, W), known, self._rbf, self.device)
         return K @ self.dual_coef_ + self.intercept_
