@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 import zlib
+from functools import cache
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
@@ -15,6 +16,7 @@ from bagwise.errors import DataError, DataWarning
 from bagwise.io._checks import check_finite, check_unique_ids
 from bagwise.io._facts import views_of
 from bagwise.io._source import MAX_BYTES, blame
+from bagwise.utils.catalogue import described_module
 from bagwise.utils.files import check_file, replacing
 
 # Modules of bagwise.io in the order in which they are asked whether a file is theirs: formats with a
@@ -41,9 +43,7 @@ def formats() -> list[Format]:
     >>> [f.suffixes for f in formats() if f.name == "parquet"]
     [('.parquet', '.pq')]
     """
-    return [
-        Format(m.NAME, m.SUFFIXES, hasattr(m, "read"), hasattr(m, "write"), _summary(m)) for m in _modules()
-    ]
+    return list(_formats().values())
 
 
 def read(
@@ -128,31 +128,34 @@ def write(dataset: Dataset, path: str | PathLike[str], format: str | None = None
         module.write(dataset, temporary)
 
 
-def _modules() -> list[ModuleType]:
-    return [_module(name) for name in _MODULES]
+@cache
+def _formats() -> dict[str, Format]:
+    """Every format by its module; not one of them is imported."""
+    found = {}
+    for module in _MODULES:
+        facts = described_module(f"bagwise.io.{module}", "NAME", "SUFFIXES", "DESCRIPTION")
+        about = (facts.get("DESCRIPTION") or facts["summary"]).rstrip(".")
+        reads, writes = (verb in facts["names"] for verb in ("read", "write"))
+        found[module] = Format(facts["NAME"], facts["SUFFIXES"], reads, writes, about)
+    return found
 
 
 def _module(name: str) -> ModuleType:
     return import_module(f"bagwise.io.{name}")
 
 
-def _summary(module: ModuleType) -> str:
-    about = getattr(module, "DESCRIPTION", None) or (module.__doc__ or "").strip().partition("\n")[0]
-    return about.rstrip(".")
-
-
 def _by_name(name: str) -> ModuleType:
-    for module in _modules():
-        if name == module.NAME:
-            return module
+    for module, format in _formats().items():
+        if name == format.name:
+            return _module(module)
     raise DataError(f"unknown format {name!r}; known are {', '.join(f.name for f in formats())}")
 
 
 def _by_suffix(path: Path) -> ModuleType | None:
     name = path.name.lower().removesuffix(".gz")
-    for module in _modules():
-        if name.endswith(tuple(module.SUFFIXES)):
-            return module
+    for module, format in _formats().items():
+        if name.endswith(format.suffixes):
+            return _module(module)
     return None
 
 

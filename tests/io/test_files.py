@@ -2,6 +2,7 @@
 
 import gzip
 import shutil
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from random_sets import assert_same, small_set
 from bagwise import Bags, Dataset
 from bagwise.errors import DataError
 from bagwise.io import formats, read, write
-from bagwise.io.files import _find
+from bagwise.io.files import _find, _formats
 
 
 def plain_set():
@@ -25,6 +26,13 @@ def test_table_of_formats():
         assert f.description
         assert all(s == s.lower() and not s.endswith(".gz") for s in f.suffixes)
     assert {"parquet", "npz", "csv"} <= {f.name for f in table.values() if f.writes}
+
+
+def test_the_table_says_what_the_modules_say():
+    for name, row in _formats().items():
+        module = import_module(f"bagwise.io.{name}")
+        assert (row.name, row.suffixes) == (module.NAME, module.SUFFIXES)
+        assert (row.reads, row.writes) == (hasattr(module, "read"), hasattr(module, "write"))
 
 
 @pytest.mark.parametrize("name", [f.name for f in formats() if f.writes])
