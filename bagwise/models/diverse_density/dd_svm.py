@@ -18,6 +18,10 @@ from bagwise.models.diverse_density.base import CONCEPTS, ConceptClassifier, den
 from bagwise.models.diverse_density.diverse_density import learn_densest
 from bagwise.models.diverse_density.objective import distances
 from bagwise.models.svm.base import CELLS, blocks
+from bagwise.utils.memo import remembered
+
+# what prototypes depend on; machines with other settings share them in a search
+_SEARCH = ("n_starts", "merge", "init_scale", "max_scale", "max_iter", "tol", "seed")
 
 
 class DDSVM(ConceptClassifier):
@@ -244,13 +248,8 @@ class Learned(NamedTuple):
 
 def learn_label(y, X, offsets, settings) -> Learned:
     """Prototypes of positive and of negative bags, then the machine."""
-    kept, n_iter = [], 0
-    for signs in (y, 1 - y):
-        found = learn_densest(signs, X, offsets, settings)
-        kept.append(found.x[select_maxima(found.x, found.values, settings["merge"])])
-        n_iter = max(n_iter, int(found.n_iter.max()))
-    points, scales = np.hsplit(np.concatenate(kept), 2)
-    scales = np.abs(scales)
+    of_search = {name: settings[name] for name in _SEARCH}
+    points, scales, n, n_iter = find_prototypes(y, X, offsets, **of_search)
     phi = np.sqrt(_nearest(X, offsets, points, scales))
     scaling = learn_scaling(phi, "standard", text=False)
     phi = apply_scaling(phi, scaling)
@@ -259,10 +258,21 @@ def learn_label(y, X, offsets, settings) -> Learned:
         y, gram(settings["kernel"], gamma, phi, phi), settings["C"]
     )
     machine = {"support": phi[support], "dual": dual, "intercept": intercept, "gamma": gamma}
-    n = len(kept[0])
     near = segment_max(_nearness(X, points[:n], scales[:n]), offsets)
     offset = best_offset(near[:, None], y[:, None])
     return Learned(points, scales, n, scaling, machine, offset, n_iter)
+
+
+@remembered
+def find_prototypes(y, X, offsets, **settings):
+    """Points and scales of all prototypes, how many are of positive bags, and most iterations of a start."""
+    kept, n_iter = [], 0
+    for signs in (y, 1 - y):
+        found = learn_densest(signs, X, offsets, settings)
+        kept.append(found.x[select_maxima(found.x, found.values, settings["merge"])])
+        n_iter = max(n_iter, int(found.n_iter.max()))
+    points, scales = np.hsplit(np.concatenate(kept), 2)
+    return points.copy(), np.abs(scales), len(kept[0]), n_iter
 
 
 def select_maxima(theta: np.ndarray, values: np.ndarray, merge: float) -> np.ndarray:

@@ -112,9 +112,7 @@ class NoisyOr:
             total += C.sum(axis=0)
             sums += C.T @ A
         second, first = np.hsplit(sums, 2)
-        gradient_h = -2.0 * s * s * (first - h * total[:, None])
-        gradient_s = 2.0 * s * (second - 2.0 * h * first + h * h * total[:, None])
-        return value, np.hstack([gradient_h, gradient_s])
+        return value, _gradient(h, s, first, second, total[:, None])
 
     def _derivatives(
         self, h: np.ndarray, s: np.ndarray, value: np.ndarray
@@ -145,22 +143,38 @@ class OnePerBag:
     """
 
     def __init__(self, Z: np.ndarray, weights: np.ndarray) -> None:
-        self.Z = Z
+        self.centre = Z.mean(axis=(0, 1))
+        Z = Z - self.centre
+        self.A = np.concatenate([Z * Z, Z], axis=2)
         self.weights = weights
+        self._last = np.arange(len(Z)), self.A, weights
+
+    def _of(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Instances and weights of some concepts, copied only when these are others than the last time."""
+        if not np.array_equal(which, self._last[0]):
+            self._last = which.copy(), self.A[which], self.weights[which]
+        return self._last[1:]
 
     def __call__(self, theta: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Values and gradients of the concepts with these numbers."""
-        h, s = np.hsplit(theta, 2)
-        Z, weights = (
-            (self.Z, self.weights) if len(which) == len(self.Z) else (self.Z[which], self.weights[which])
-        )
+        A, weights = self._of(which)
         n_positive = weights.shape[1]
-        D = Z - h[:, None, :]
-        E = D * D
-        Q = (E @ (s * s)[:, :, None])[:, :, 0]
-        outside = np.maximum(Q[:, n_positive:], FLOOR)
-        p, rest, each = absence(outside)
+        h, s = np.hsplit(theta, 2)
+        h = h - self.centre
+        s2 = s * s
+        Q = (A @ np.hstack([s2, -2.0 * s2 * h])[:, :, None])[:, :, 0]
+        Q += (s2 * h * h).sum(axis=1)[:, None]
+        p, rest, each = absence(np.maximum(Q[:, n_positive:], FLOOR))
         value = (weights * Q[:, :n_positive]).sum(axis=1) + each.sum(axis=1)
-        C = np.concatenate([weights, -p / rest], axis=1)[:, None, :]
-        gradient_h = -2.0 * s * s * (C @ D)[:, 0]
-        return value, np.hstack([gradient_h, 2.0 * s * (C @ E)[:, 0]])
+        C = np.concatenate([weights, -p / rest], axis=1)
+        second, first = np.hsplit((C[:, None, :] @ A)[:, 0], 2)
+        return value, _gradient(h, s, first, second, C.sum(axis=1)[:, None])
+
+
+def _gradient(
+    h: np.ndarray, s: np.ndarray, first: np.ndarray, second: np.ndarray, total: np.ndarray
+) -> np.ndarray:
+    """By h and s, from sums of x, of x^2 and of 1, each times the derivative by q."""
+    return np.hstack(
+        [-2.0 * s * s * (first - h * total), 2.0 * s * (second - 2.0 * h * first + h * h * total)]
+    )
