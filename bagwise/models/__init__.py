@@ -29,6 +29,10 @@ from bagwise.models.deep.estimator import DeepMIML
 # Several views, some missing
 from bagwise.models.mimlmix.estimator import MIMLMix
 
+# Topics: labels have words
+from bagwise.models.topics.dba import DBA
+from bagwise.models.topics.m3lda import M3LDA
+
 # Distances between bags: the baselines of MIML papers
 from bagwise.models.distance.miml_knn import MIMLKNN
 from bagwise.models.distance.miml_nn import MIMLNN
@@ -58,6 +62,7 @@ from bagwise.models.diverse_density.mc_emdd import MCEMDD
 
 # One label at a time: the baselines of multi-instance papers
 from bagwise.models.svm.codebook_svm import CodebookSVM
+from bagwise.models.instance.mi_forest import MIForest
 from bagwise.models.svm.mi_graph import MIGraph
 from bagwise.models.svm.mi_svm import MISVM
 from bagwise.models.svm.miles import MILES
@@ -67,11 +72,13 @@ from bagwise.models.svm.set_kernel_svm import SetKernelSVM
 __all__ = [
     "CSMISVM",
     "CSSVM",
+    "DBA",
     "DDSVM",
     "DMIMLSVM",
     "EMDD",
     "KISAR",
     "LSBCMM",
+    "M3LDA",
     "M3MIML",
     "MCEMDD",
     "MILES",
@@ -88,6 +95,7 @@ __all__ = [
     "CodebookSVM",
     "DeepMIML",
     "DiverseDensity",
+    "MIForest",
     "MIGraph",
     "MIMLBoost",
     "MIMLDummy",

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import pairwise_distances_argmin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Seed, Whole
+from bagwise.models._shared.codebook import learn_codebook, nearest_word
 from bagwise.models._shared.each_label import each_label
 from bagwise.models._shared.svm import MACHINE, gram, precomputed_machine, resolve_gamma, weights_of
 from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, blocks
-from bagwise.parallel import openmp_threads
-from bagwise.utils.memo import remembered
 
 
 class CodebookSVM(ScaledClassifier):
@@ -133,12 +126,14 @@ class CodebookSVM(ScaledClassifier):
 
     def _learn(self, X, offsets, Y):
         n_words = min(max(X.shape[0] // 10, 10), 100) if self.n_words == "auto" else self.n_words
-        seed = self.random_state
-        if not isinstance(seed, int):
-            seed = int(check_random_state(seed).randint(2**31 - 1))
-        with openmp_threads(self.n_jobs):
-            words, self.n_iter_ = learn_words(X, min(n_words, X.shape[0]), self.n_init, self.max_iter, seed)
-        self.words_ = words[np.unique(self._nearest(X, words))]
+        self.words_, self.n_iter_ = learn_codebook(
+            X,
+            n_words,
+            self.random_state,
+            n_init=self.n_init,
+            max_iter=self.max_iter,
+            n_jobs=self.n_jobs,
+        )
         H = self._histograms(X, offsets)
         self.gamma_ = resolve_gamma(self.gamma, H)
         K = gram(self.kernel, self.gamma_, H, H)
@@ -146,14 +141,10 @@ class CodebookSVM(ScaledClassifier):
         self.support_, self.dual_coef_, self.intercept_ = weights_of(machines, len(K))
         self.support_histograms_ = H[self.support_]
 
-    def _nearest(self, X, words):
-        with openmp_threads(self.n_jobs):
-            return pairwise_distances_argmin(X, words)
-
     def _histograms(self, X, offsets):
         n_bags, n_words = len(offsets) - 1, len(self.words_)
         sizes = np.diff(offsets)
-        cells = np.repeat(np.arange(n_bags), sizes) * n_words + self._nearest(X, self.words_)
+        cells = np.repeat(np.arange(n_bags), sizes) * n_words + nearest_word(X, self.words_, self.n_jobs)
         return np.bincount(cells, minlength=n_bags * n_words).reshape(n_bags, n_words) / sizes[:, None]
 
     @property
@@ -180,21 +171,3 @@ class CodebookSVM(ScaledClassifier):
             self._histograms(self._scaled(part.X), part.offsets) for part in blocks(bags, CELLS // per_row)
         ]
         return np.concatenate(parts)
-
-
-@remembered
-def learn_words(X, n_words, n_init, max_iter, seed):
-    """Centres of k-means, and its iterations.
-
-    Examples
-    --------
-    >>> words, _ = learn_words(np.array([[0.0], [0.2], [9.0]]), 2, 1, 100, 0)
-    >>> sorted(words.ravel().round(1).tolist())
-    [0.1, 9.0]
-    """
-    k_means = KMeans(n_words, n_init=n_init, max_iter=max_iter, random_state=seed)
-    with warnings.catch_warnings():
-        # fewer distinct instances than words: the words that nobody needs go later
-        warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
-        k_means.fit(X)
-    return k_means.cluster_centers_, k_means.n_iter_

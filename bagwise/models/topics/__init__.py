@@ -1,0 +1,1 @@
+"""Topic models of bags: every instance has one label, labels have words."""
