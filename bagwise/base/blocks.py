@@ -6,6 +6,7 @@ What a method learns by sums over bags it writes once, over blocks; see `bagwise
 from __future__ import annotations
 
 import hashlib
+import pickle
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,6 +112,8 @@ class _ShardPart(NamedTuple):
         which = self.source.which
         chosen = b"" if which is None else hashlib.sha256(which.tobytes()).digest()
         content = f"{self.source.facts.sha256}{self.source.view}{self.source.label_names}".encode() + chosen
+        if self.source.after:
+            content += hashlib.sha256(pickle.dumps(self.source.after)).digest()
         return hashlib.sha256(content).hexdigest()
 
     @property

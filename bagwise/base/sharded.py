@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from bagwise.errors import DataError
 from bagwise.parallel import current_journal, map_parts, map_reduce
 from bagwise.utils.catalogue import described_estimators
 
-__all__ = ["fit_sharded", "over_parts", "score_sharded"]
+__all__ = ["check_takes_shards", "fit_sharded", "over_parts", "remember_input", "score_sharded"]
 
 
 def fit_sharded(model: Any, shards: Any, y: Any, **beside: Any) -> Any:
@@ -28,11 +29,11 @@ def fit_sharded(model: Any, shards: Any, y: Any, **beside: Any) -> Any:
         raise DataError("Found array with 0 sample(s): there is no bag to learn from or to predict")
     _check_input(model, shards, name)
     _remember(model, shards)
+    settings = {key: value for key, value in model.get_params(deep=False).items() if key != "n_jobs"}
+    about = f"{name}({', '.join(f'{k}={v!r}' for k, v in settings.items())})"
     journal = current_journal()
-    if journal is not None:
-        settings = {key: value for key, value in model.get_params(deep=False).items() if key != "n_jobs"}
-        journal.open(shards.fingerprint, f"{name}({', '.join(f'{k}={v!r}' for k, v in settings.items())})")
-    model._fit_blocks(blocks_of_shards(shards))
+    with nullcontext() if journal is None else journal.fitting(shards.fingerprint, about):
+        model._fit_blocks(blocks_of_shards(shards))
     return model
 
 
@@ -64,10 +65,15 @@ def _check_input(model: Any, shards: Any, name: str) -> None:
         )
 
 
-def _remember(model: Any, shards: Any) -> None:
-    """What `fit` keeps of its input, for later checks."""
+def remember_input(model: Any, shards: Any) -> None:
+    """Number and names of the features, which later input must have."""
     model.n_features_in_ = shards.n_features
     remember_names(model, shards.feature_names)
+
+
+def _remember(model: Any, shards: Any) -> None:
+    """What `fit` keeps of its input, for later checks."""
+    remember_input(model, shards)
     if hasattr(model, "view_features_in_"):
         del model.view_features_in_
     if shards.view_names:

@@ -17,6 +17,7 @@ import numpy as np
 
 from bagwise.bags import Bags
 from bagwise.base import BagTransformer, Traits, refuse_non_finite
+from bagwise.base.blocks import is_sharded
 from bagwise.base.parameters import JOBS, Anything, Choice, Rules, check_parameters
 from bagwise.errors import DataError
 from bagwise.media._making import made
@@ -119,7 +120,7 @@ class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-a
         self
         """
         self._check()
-        if isinstance(X, Bags):
+        if isinstance(X, Bags) or is_sharded(X):
             self._fit_bags(X)
         elif self._learns():
             self.fit_parts(self._read(X))
@@ -146,7 +147,7 @@ class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-a
             If a file cannot be read; all such files are named, with the reason.
         """
         self._check()
-        if isinstance(X, Bags):
+        if isinstance(X, Bags) or is_sharded(X):
             return self._checked(X)
         self._check_learned()
         return self.bags_of(self._read(X))
@@ -154,7 +155,7 @@ class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-a
     def fit_transform(self, X: Any, y: Any = None, **more: Any) -> Bags:
         """Do both for the price of reading once."""
         self._check()
-        if isinstance(X, Bags):
+        if isinstance(X, Bags) or is_sharded(X):
             return self.fit(X).transform(X)
         named = self._read(X)
         self.fit_parts(named)
@@ -305,7 +306,7 @@ class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-a
         else:
             self.n_features_out_ = len(names)
 
-    def _fit_bags(self, bags: Bags) -> None:
+    def _fit_bags(self, bags: Any) -> None:
         if self._learns():
             raise DataError(
                 f"{type(self).__name__} learns from files or things in memory under these parameters; "
@@ -315,8 +316,8 @@ class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-a
         self.n_features_out_ = bags.n_features if names is None else len(names)
         self._checked(bags)
 
-    def _checked(self, bags: Bags) -> Bags:
-        """Bags that were gathered before, if their features are ours."""
+    def _checked(self, bags: Any) -> Any:
+        """Bags (or shards) that were gathered before, if their features are ours."""
         names = self._names()
         width = getattr(self, "n_features_out_", bags.n_features if names is None else len(names))
         if bags.n_features != width:

@@ -9,9 +9,13 @@ from sklearn.base import clone
 from sklearn.model_selection import cross_val_predict
 
 from bagwise.base import MIMLClassifier, Traits
+from bagwise.base.blocks import Blocks
 from bagwise.base.parameters import JOBS, Choice, HasMethod, Whole
+from bagwise.base.sharded import check_takes_shards
 from bagwise.inspection import instance_scores
 from bagwise.models._shared.folds import MultilabelKFold
+
+_STRATIFIED = 20_000  # bags of shards up to which folds are stratified, bag by bag
 
 
 class LabelThresholds(MIMLClassifier):
@@ -39,6 +43,9 @@ class LabelThresholds(MIMLClassifier):
 
     Notes
     -----
+    On `bagwise.ShardedBags` the classifier must learn from shards, too; folds are parts of them that copy
+    nothing, one after the other, and the scores of all bags are held.
+
     Every midpoint between two neighbouring held-out scores of a label is tried; among equally good
     ones the threshold nearest to 0 wins, so a label that gains nothing keeps its own rule.
 
@@ -51,7 +58,7 @@ class LabelThresholds(MIMLClassifier):
     (60, 10)
     """
 
-    traits = Traits(instances="model", empty_bags=True, views=True)
+    traits = Traits(instances="model", empty_bags=True, views=True, shards=True)
 
     _parameters = {
         "estimator": HasMethod("fit", "predict"),
@@ -75,6 +82,29 @@ class LabelThresholds(MIMLClassifier):
         )
         self.thresholds_ = np.array([best_threshold(s, y, self.measure) for s, y in zip(held_out.T, Y.T)])
         self.estimator_ = clone(self.estimator).fit(bags, Y)
+
+    def _fit_blocks(self, blocks: Blocks) -> None:
+        if len(blocks) == 1:  # no more than bags in memory
+            return self._fit(*blocks.only()[:2])
+        if hasattr(self.estimator, "traits"):
+            check_takes_shards(self.estimator, type(self.estimator).__name__)
+        shards = blocks.shards  # type: ignore[attr-defined]
+        Y = blocks.labels()[0]
+        held_out = np.empty(Y.shape)
+        for train, test in self._folds(Y):
+            part = clone(self.estimator).fit(shards[train])
+            held_out[test] = part.decision_function(shards[test])
+        self.thresholds_ = np.array([best_threshold(s, y, self.measure) for s, y in zip(held_out.T, Y.T)])
+        self.estimator_ = clone(self.estimator).fit(shards)
+
+    def _folds(self, Y: np.ndarray) -> list[Any]:
+        """Folds of the bags of several parts; many bags are spread evenly by chance alone."""
+        if not isinstance(self.cv, int):
+            return [(np.sort(train), np.sort(test)) for train, test in self.cv.split(np.zeros(len(Y)), Y)]
+        if len(Y) <= _STRATIFIED:
+            return list(MultilabelKFold(self.cv, random_state=0).split(Y, Y))
+        fold = np.random.default_rng(0).integers(self.cv, size=len(Y))
+        return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(self.cv)]
 
     def _scores(self, bags: Any) -> np.ndarray:
         return np.asarray(self.estimator_.decision_function(bags))

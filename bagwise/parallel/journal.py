@@ -65,6 +65,7 @@ class Journal:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
+        self._fitting = False
         self.folder.mkdir(parents=True, exist_ok=True)
         strange = [
             n for n in os.listdir(self.folder) if not (n == _HEAD or n.endswith(".npz") or n[0] == ".")
@@ -81,6 +82,19 @@ class Journal:
     def begin(self) -> None:
         """Read from the first sum again: the next fit is the one that was stopped."""
         self._next, self._step, self._asked = 0, "", ""
+
+    @contextmanager
+    def fitting(self, fingerprint: str, about: str) -> Iterator[None]:
+        """Inside the block a model is fitted; fits of other models within it are part of its own."""
+        if self._fitting:
+            yield
+            return
+        self.open(fingerprint, about)
+        self._fitting = True
+        try:
+            yield
+        finally:
+            self._fitting = False
 
     def open(self, fingerprint: str, about: str) -> None:
         """Say which shards and which model the sums are of; those of another are refused."""

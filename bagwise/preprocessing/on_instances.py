@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from sklearn.base import clone
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.base import BagTransformer, Traits
+from bagwise.base.blocks import is_sharded
+from bagwise.base.sharded import remember_input
 
 
 class OnInstances(BagTransformer):
@@ -42,18 +45,42 @@ class OnInstances(BagTransformer):
         self.view = view
 
     def fit(self, X: Any, y: Any = None) -> OnInstances:
-        """Fit the transformer to the instances of all bags."""
+        """Fit the transformer to the instances of all bags; on shards by its ``partial_fit``."""
+        if is_sharded(X):
+            return self._fit_shards(X)
         bags = self._one_view(self._as_bags(X, reset=True))
+        self._start()
+        self.transformer_.fit(bags.X)
+        return self
+
+    def _start(self) -> None:
         self.transformer_ = clone(self.transformer)
         if hasattr(self.transformer_, "set_output"):
             # a global transform_output="pandas" would turn instances into frames behind our back
             self.transformer_.set_output(transform="default")
-        self.transformer_.fit(bags.X)
+
+    def _fit_shards(self, shards: Any) -> OnInstances:
+        remember_input(self, shards)
+        self._start()
+        parts = (part.bags.X for part in shards if part.bags.n_instances)
+        if shards.n_parts == 1 or not get_tags(self.transformer_).requires_fit:
+            self.transformer_.fit(next(parts))
+        elif hasattr(self.transformer_, "partial_fit"):
+            for X in parts:
+                self.transformer_.partial_fit(X)
+        else:
+            name = type(self.transformer_).__name__
+            raise TypeError(
+                f"{name} needs all instances at once; on shards use a transformer with partial_fit "
+                "(StandardScaler, MinMaxScaler, IncrementalPCA), or fit it to shards.sample(n).bags"
+            )
         return self
 
     def transform(self, X: Any) -> Bags | MultiViewBags:
-        """Transform the instances of bags."""
+        """Transform the instances of bags; shards are transformed part by part when they are read."""
         check_is_fitted(self)
+        if is_sharded(X):
+            return X.after(self)
         given = self._as_bags(X, reset=False)
         bags = self._one_view(given)
         result = bags.with_X(self.transformer_.transform(bags.X))

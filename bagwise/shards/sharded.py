@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
+from scipy import sparse
 
-from bagwise.bags import MultiViewBags, bag_numbers
+from bagwise.bags import Bags, MultiViewBags, bag_numbers
 from bagwise.dataset import Dataset
 from bagwise.errors import DataError
 from bagwise.io._parquet_columns import names_from_lists
@@ -35,6 +38,7 @@ class PartSource(NamedTuple):
     which: np.ndarray | None
     view: str | None
     held: Dataset | None = None
+    after: tuple[Any, ...] = ()
 
     @property
     def name(self) -> str:
@@ -47,7 +51,10 @@ class PartSource(NamedTuple):
             return self.held
         data = reading.read_part(self.place, self.facts, self.label_names, self.first)
         data = data if self.which is None else data[_run(self.which)]
-        return data if self.view is None else one_view(data, self.view)
+        data = data if self.view is None else one_view(data, self.view)
+        for transformer in self.after:
+            data = replace(data, bags=transformer.transform(data.bags))
+        return data
 
 
 class ShardedBags:
@@ -86,8 +93,9 @@ class ShardedBags:
         which: Sequence[np.ndarray | None] | None = None,
         view: str | None = None,
         held: dict[int, Dataset] | None = None,
+        after: tuple[Any, ...] = (),
     ) -> None:
-        self.place, self.manifest = place, manifest
+        self.place, self.manifest, self._after = place, manifest, after
         self._which = [None] * len(manifest.parts) if which is None else list(which)
         self._view, self._held = view, held
 
@@ -155,10 +163,16 @@ class ShardedBags:
             return sum(part.rows[self._view] for part in self.manifest.parts)
         return int(self.sizes.sum())
 
-    @property
+    @cached_property
     def _views(self) -> dict[str, Any]:
         views = dict(self.manifest.views)
-        return views if self._view is None else {self._view: views[self._view]}
+        views = views if self._view is None else {self._view: views[self._view]}
+        if not self._after:
+            return views
+        ((view, about),) = views.items()
+        bags = self._after[-1].transform(_one_bag(about, self._after[:-1]))
+        found = {"n_features": bags.n_features, "dtype": bags.dtype.str, "sparse": bags.is_sparse}
+        return {view: {**about, **found, "feature_names": bags.feature_names}}
 
     @property
     def n_features(self) -> int:
@@ -215,6 +229,7 @@ class ShardedBags:
     def fingerprint(self) -> str:
         """SHA-256 of the manifest and of the bags taken: what a fit and its checkpoint go by."""
         content = hashlib.sha256(self.manifest.fingerprint.encode() + repr(self._view).encode())
+        content.update(pickle.dumps(self._after) if self._after else b"")
         for which in self._which:
             content.update(b"all" if which is None else which.astype(np.int64).tobytes() + b";")
         return content.hexdigest()
@@ -281,7 +296,14 @@ class ShardedBags:
         first = sum(part.n_bags for part in self.manifest.parts[:k])
         names = self.label_names if self.has_labels else None
         return PartSource(
-            self.place, self.manifest.parts[k], names, first, self._which[k], self._view, self._held_part(k)
+            self.place,
+            self.manifest.parts[k],
+            names,
+            first,
+            self._which[k],
+            self._view,
+            self._held_part(k),
+            self._after,
         )
 
     def _held_part(self, k: int) -> Dataset | None:
@@ -304,7 +326,9 @@ class ShardedBags:
     def in_memory(self) -> ShardedBags:
         """The same shards with all parts held in memory: models give the same numbers, faster."""
         held = {k: self.part(k) for k in range(self.n_parts)}
-        return ShardedBags(self.place, self.manifest, which=self._which, view=self._view, held=held)
+        return ShardedBags(
+            self.place, self.manifest, which=self._which, view=self._view, held=held, after=self._after
+        )
 
     # ------------------------------------------------------------------ cutting, without copying
 
@@ -329,7 +353,9 @@ class ShardedBags:
             for c, old, part in zip(chosen, self._which, self.manifest.parts)
         ]
         held = None if self._held is None else {k: self._held[k][c] for k, c in enumerate(chosen)}
-        return ShardedBags(self.place, self.manifest, which=which, view=self._view, held=held)
+        return ShardedBags(
+            self.place, self.manifest, which=which, view=self._view, held=held, after=self._after
+        )
 
     def _published(self, name: str) -> ShardedBags:
         if name not in self.manifest.splits:
@@ -403,6 +429,22 @@ class ShardedBags:
         held = None if self._held is None else {k: one_view(d, name) for k, d in self._held.items()}
         return ShardedBags(self.place, self.manifest, which=self._which, view=name, held=held)
 
+    def after(self, transformer: Any) -> ShardedBags:
+        """The same bags after a fitted transformer of their instances, applied whenever a part is loaded.
+
+        `bagwise.preprocessing.OnInstances` calls this, so that pipelines take shards.
+        """
+        if self.view_names:
+            views = ", ".join(self.view_names)
+            raise DataError(f"pick one view first: shards.view(name) (the views are {views})")
+        held = None
+        if self._held is not None:
+            held = {k: replace(d, bags=transformer.transform(d.bags)) for k, d in self._held.items()}
+        steps = (*self._after, transformer)
+        return ShardedBags(
+            self.place, self.manifest, which=self._which, view=self._view, held=held, after=steps
+        )
+
     # ------------------------------------------------------------------ columns of parts
 
     def _each(self, read: Any) -> Iterator[Any]:
@@ -442,10 +484,17 @@ def _run(which: np.ndarray) -> np.ndarray | slice:
     return slice(int(which[0]), int(which[0]) + n) if n and which[-1] - which[0] == n - 1 else which
 
 
+def _one_bag(about: Mapping[str, Any], steps: tuple[Any, ...]) -> Bags:
+    """A bag of one instance as the parts hold them, after some transformers."""
+    X: Any = np.zeros((1, about["n_features"]), dtype=np.dtype(about["dtype"]))
+    bags = Bags(sparse.csr_array(X) if about["sparse"] else X, [0, 1], feature_names=about["feature_names"])
+    for transformer in steps:
+        bags = transformer.transform(bags)
+    return bags
+
+
 def one_view(data: Dataset, view: str) -> Dataset:
     """A data set with one of its views."""
-    from dataclasses import replace
-
     assert isinstance(data.bags, MultiViewBags)
     known = data.instance_Y.get(view) if isinstance(data.instance_Y, dict) else None
     return replace(data, bags=data.bags[view], instance_Y=known)
