@@ -22,7 +22,7 @@ from bagwise.parallel import small_products
 from bagwise.utils.memory import check_memory
 
 _AT_A_TIME = 2000  # negative instances that join the machine of a label at a time
-_TOL = 1e-4  # of the machines: finer ones took ten times as long and moved no score of Scene by .01
+_TOL = 1e-4  # of the machines; with 1e-6 those of Scene take minutes at larger C
 _CLOSE = 1e-3  # how far inside the margin an example may lie before it must join
 
 

@@ -505,7 +505,7 @@ def test_cs_mi_svm_is_mi_svm_with_these_costs():
         assert len(model.objective_[label]) == len(plain.objective_[0])
 
 
-def test_views_are_averaged_and_missing_ones_left_out():
+def test_views_are_averaged_and_missing_ones_left_out(tmp_path):
     bags, Y = miml(30, seed=9)
     left, right = bags[:, :2], bags[:, 2:]
     gap = np.arange(30) % 5 == 0
@@ -517,6 +517,9 @@ def test_views_are_averaged_and_missing_ones_left_out():
     other = CSSVM().fit(right[~gap], Y[~gap]).decision_function(right)
     expected = np.where(gap[:, None], one, 0.3 * one + 0.7 * other)
     np.testing.assert_allclose(model.decision_function(both), expected, atol=1e-9)
+    bagwise.save(model, tmp_path / "views.skops")
+    again = bagwise.load(tmp_path / "views.skops")
+    np.testing.assert_array_equal(again.decision_function(both), model.decision_function(both))
     F = model.instance_scores(both)
     assert F["left"].shape == (left.n_instances, 3) and F["right"].shape == (holed.n_instances, 3)
     labels = model.annotate(both, Y)
