@@ -59,3 +59,8 @@ def test_a_page_says_what_held_what_did_not_and_why():
     assert "![Verdicts, table by table](folder/verdicts.png)" in text
     assert pictures["verdicts.png"].startswith(b"\x89PNG")
     assert len(pictures["verdicts.png"]) < 100_000
+
+
+def test_times_have_no_order():
+    times = table(("A", 1.0, 9.0), ("B", 2.0, 8.0), measure="train_time_min", direction="lower")
+    assert order_of(times).n_pairs == 0

@@ -37,7 +37,7 @@ def order_of(table: ResultTable) -> Order:
     """Compare all pairs of methods of a table within each measure and data set.
 
     A pair whose published means are equal has no order; one of ours that is equal as shown agrees with
-    either. Times are compared, too: they have a better direction.
+    either. Times are left out: they are those of programs and machines.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def order_of(table: ResultTable) -> Order:
 def _pairs(table: ResultTable) -> Iterator[tuple[Cell, Cell]]:
     """Cells of two methods on one data set and measure, with whole figures that differ in print."""
     for measure in table.measures:
-        if table.direction(measure) == "none":
+        if table.direction(measure) == "none" or "_time_" in measure:
             continue
         for dataset in table.datasets:
             cells = [table.cell(dataset, method, measure) for method in table.methods]

@@ -189,7 +189,7 @@ def verdicts(tables: Sequence[ResultTable]) -> Any:
                 axes.text(left + share / 2, row, str(counts[state]), **words)
             left += share
     axes.set_yticks(range(len(tables)), [one.id for one in tables], fontsize=8.5, color=INK)
-    axes.invert_yaxis()
+    axes.set_ylim(len(tables) - 0.5, -0.5)
     axes.set_xlim(0, 100)
     axes.set_xlabel("share of the compared cells, %; numbers are cells", fontsize=8.5, color=INK)
     axes.tick_params(axis="x", labelsize=8.5, colors=INK)
