@@ -149,7 +149,7 @@ class MIGraph(ScaledClassifier):
         bags, edges = Bags(X, offsets), Bags(E, starts)
         K = self._kernel(bags, edges)
         norms = np.sqrt(np.diagonal(K))
-        K /= np.outer(norms, norms)
+        K = K / np.outer(norms, norms)  # kernels may be shared with other settings: never in place
         machines = each_label(precomputed_machine, Y, self.n_jobs, K, self.C)
         self.support_, self.dual_coef_, self.intercept_ = weights_of(machines, len(K))
         self.norms_ = norms[self.support_]
@@ -178,7 +178,7 @@ class MIGraph(ScaledClassifier):
         """Sums of kernels over pairs of instances and of edges."""
         K = _sums(bags, other, self.gamma_, 1.0, self.device)
         if edges.n_instances and (other_edges is None or other_edges.n_instances):
-            K += _sums(edges, other_edges, self.edge_gamma_, _BOTH_WAYS, self.device)
+            K = K + _sums(edges, other_edges, self.edge_gamma_, _BOTH_WAYS, self.device)
         return K
 
     @property
@@ -190,10 +190,9 @@ class MIGraph(ScaledClassifier):
             return np.zeros((len(offsets) - 1, len(self.intercept_)))
         E, starts = bag_edges(X, offsets, self.edge_threshold, self.max_edges)
         own = own_kernels(X, offsets, np.ones(X.shape[0]), gamma=self.gamma_)
-        own += own_kernels(E, starts, np.full(len(E), _BOTH_WAYS), gamma=self.edge_gamma_)
+        own = own + own_kernels(E, starts, np.full(len(E), _BOTH_WAYS), gamma=self.edge_gamma_)
         K = self._kernel(Bags(X, offsets), Bags(E, starts), self.bags_, self.edges_)
-        K /= np.outer(np.sqrt(own), self.norms_)
-        return K @ self.dual_coef_ + self.intercept_
+        return K / np.outer(np.sqrt(own), self.norms_) @ self.dual_coef_ + self.intercept_
 
 
 def _sums(A, C, gamma, weight, device):
