@@ -58,6 +58,7 @@ def checkpoint(folder: str | os.PathLike[str]) -> Iterator[Journal]:
         yield journal
     finally:
         _current.reset(token)
+        journal.remove_if_empty()
 
 
 class Journal:
@@ -78,6 +79,13 @@ class Journal:
     def n_known(self) -> int:
         """Sums that stand in the folder."""
         return sum(name.endswith(".npz") for name in os.listdir(self.folder))
+
+    def remove_if_empty(self) -> None:
+        """Remove a journal without any sum: a fit that was refused at once leaves no claim on the folder."""
+        if not self.n_known:
+            (self.folder / _HEAD).unlink(missing_ok=True)
+            if not os.listdir(self.folder):
+                self.folder.rmdir()
 
     def begin(self) -> None:
         """Read from the first sum again: the next fit is the one that was stopped."""

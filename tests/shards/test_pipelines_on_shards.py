@@ -78,6 +78,15 @@ def test_checkpoints_know_the_transformer(shards, tmp_path):
         make_pipeline(OnInstances(MinMaxScaler()), model()).fit(shards)
 
 
+def test_a_fit_that_was_refused_at_once_leaves_no_checkpoint(shards, tmp_path):
+    with pytest.raises(ValueError, match="kernel='rbf'"), checkpoint(tmp_path / "b"):
+        ORedLogisticRegression(kernel="rbf").fit(shards)
+    assert not (tmp_path / "b").exists()
+    with checkpoint(tmp_path / "b"):
+        model().fit(shards)
+    assert (tmp_path / "b" / "journal.json").exists()
+
+
 def test_thresholds(digits, shards, one_part):
     simple = PooledLogisticRegression(alpha=10.0, statistics=("mean",), max_iter=10)
     streamed = LabelThresholds(simple, cv=3).fit(shards)
