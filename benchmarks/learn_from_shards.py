@@ -2,8 +2,8 @@
 
     python benchmarks/learn_from_shards.py --instances 1e5 --parts 8
 
-Prints passes over the data, processor seconds of both fits and their ratio, and the ranking quality of both on
-bags that neither saw. Settings are the same, iterations few: it is the price of streaming that is compared.
+Prints passes over the data, processor seconds of both fits and their ratio, and the ranking quality of both
+on bags that neither saw. Settings are the same, iterations few: the price of streaming is what is compared.
 """
 
 from __future__ import annotations
