@@ -34,8 +34,8 @@ class DMIMLSVM(ScaledClassifier):
     gamma : float or "scale", default="scale"
         Of the kernel "rbf", ``exp(-gamma |x - x'|^2)``; "scale" is one over the number of features and the
         variance of their scaled values.
-    C : float, default=100.0
-        Penalty of errors. Averaged kernels are small, and want a large one; try 10 to 1000.
+    C : float, default=10.0
+        Penalty of errors. Averaged kernels are small, and want a large one; try 1 to 1000.
     n_landmarks : int, default=2000
         With more instances than this, functions are sought in the span of so many of them, those that miss
         least of the others. With fewer, nothing is left out.
@@ -129,7 +129,7 @@ class DMIMLSVM(ScaledClassifier):
         *,
         kernel="rbf",
         gamma="scale",
-        C=100.0,
+        C=10.0,
         n_landmarks=2000,
         scaling="standard",
         tol=1e-3,
