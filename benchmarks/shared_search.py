@@ -15,7 +15,7 @@ import bagwise.bench.search as room
 from bagwise.datasets.synthetic import make_miml
 from bagwise.registry import get_estimator
 
-ROUNDS = 3
+ROUNDS = 2
 GRIDS = {
     "MIMLRBF": {"ratio": [0.1, 0.4], "width_scale": [0.3, 0.6, 1.0]},
     "MIMLSVM": {"ratio": [0.2], "gamma": [0.1, 0.2, 0.4], "C": [1.0, 4.0]},

@@ -74,3 +74,16 @@ def test_names_that_tables_show_work_too(tmp_path):
     assert "GP-MIML (collective)" in row["methods"]
     done = reproduce(["miml-gp:6"], tmp_path, methods=["GP-MIML (collective)"], run=False)
     assert done["results"][0].methods == ("GP-MIML (collective)",)
+
+
+def test_rows_from_elsewhere_and_a_summary(suite_file, tmp_path):
+    """One data set here, one there; merged, nothing is run again and one page says what held."""
+    here, there, page = tmp_path / "here", tmp_path / "there", tmp_path / "summary.md"
+    reproduce([f"{suite_file}:1"], here, datasets=["A"], short=True)
+    reproduce([f"{suite_file}:1"], there, datasets=["B"], short=True)
+    done = reproduce([f"{suite_file}:1"], here, short=True, merge=[there], summary=page)
+    assert done["run"] == 0 and done["known"] > 0
+    text = page.read_text(encoding="utf-8")
+    assert "## Small" in text and "nobody" in text and "**Held.**" in text
+    assert (tmp_path / "summary" / "verdicts.png").exists()
+    assert str(page) in done["files"]

@@ -53,7 +53,7 @@ def summary(
         by_paper[one.id.partition(":")[0]].append(one)
     by_paper = {name: by_paper[name] for name in papers if name in by_paper}
     compared = [one for found in by_paper.values() for one in found if _compared(one)]
-    parts = ["# Five papers repeated: what held, what did not, and why", introduction, _reading()]
+    parts = ["# Published experiments, repeated: what held, what did not, and why", introduction, _reading()]
     pictures = {}
     if compared:
         pictures[_PICTURE] = _png(verdicts(compared))
