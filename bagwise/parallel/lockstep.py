@@ -94,7 +94,12 @@ class Lockstep:
             if self._error is not None:
                 raise _Stopped
         else:
-            self._serve(family)
+            try:
+                self._serve(family)
+            except BaseException as error:  # of the answer, or an interrupt while waiting: nobody waits on
+                with self._lock:
+                    self._error = self._error or error
+                    self._lock.notify_all()
             for thread in threads:
                 thread.join()
             if self._error is not None:
@@ -129,13 +134,7 @@ class Lockstep:
                     return
                 asked = sorted(self._questions)
                 questions = [self._questions.pop(path) for path in asked]
-            try:
-                answers = self._answer(questions)
-            except BaseException as error:
-                with self._lock:
-                    self._error = error
-                    self._lock.notify_all()
-                return
+            answers = self._answer(questions)
             with self._lock:
                 self._answers.update(zip(asked, answers))
                 self._running += len(asked)

@@ -99,7 +99,7 @@ class PooledLogisticRegression(MIMLClassifier):
         carried, n_bags = map_reduce(_counts, None, blocks)
         names = tuple(self.statistics)
         n_columns = sum(1 if name == "size" else self.n_features_in_ for name in names)
-        tables = blocks.map(partial(_table, names))
+        tables = blocks.map(partial(_table, names)).settled(8.0 * n_bags * n_columns)
         scaling = scaling_of(tables.map(_rows), "standard", n_columns, np.float64)
         # the deviation of a feature that never changes is rounding, which no spread over bags would tell
         dtype = blocks.shards.dtype if hasattr(blocks, "shards") else blocks.only().bags.dtype
