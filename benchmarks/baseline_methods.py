@@ -15,28 +15,36 @@ from pathlib import Path
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.special import digamma
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import minmax_scale, scale
 from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
 
 from bagwise import Bags, load_dataset
 from bagwise.models import (
     CSMISVM,
     CSSVM,
+    DBA,
     DDSVM,
     DMIMLSVM,
     EMDD,
     KISAR,
+    M3LDA,
     M3MIML,
     MCEMDD,
     MILIS,
+    CitationKNN,
     DiverseDensity,
+    MIForest,
+    MIGraph,
     MIMLBoost,
 )
 from bagwise.models.diverse_density.diverse_density import densest
 from bagwise.models.diverse_density.objective import NoisyOr
 from bagwise.models.svm.miles import bag_similarities
 from bagwise.models.svm.milis import _machine
+from bagwise.models.topics import alignment
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "models" / "svm"))
 
@@ -189,6 +197,75 @@ def milis(options):
     scene(MILIS())
 
 
+def dba(options):
+    """A sweep over all instances at once, bag beside bag, and instance after instance."""
+    data = load_dataset("miml_reuters")
+    bags, Y = data.bags, data.Y.astype(np.float64)
+    X = bags.X.toarray() if bags.is_sparse else bags.X
+    rng = np.random.RandomState(options.seed)
+    log_beta = np.log(rng.dirichlet(np.ones(X.shape[1]), Y.shape[1]))
+    lam, nu = np.full(Y.shape[1], 4.0), np.full(Y.shape[1], -1.0)
+    log_lik, start = X @ log_beta.T, np.full((bags.n_instances, Y.shape[1]), 1.0 / Y.shape[1])
+    model, places = alignment.Alignment(log_beta, lam, nu), alignment.Bags2D(bags.offsets)
+
+    def together():
+        phi = start.copy()
+        alignment.e_step(log_lik, places, Y, model, 1.0, phi)
+        return phi
+
+    def one_by_one():
+        phi = start.copy()
+        for b, (lo, hi) in enumerate(zip(bags.offsets[:-1], bags.offsets[1:])):
+            n, own = hi - lo, phi[lo:hi]
+            total = own.sum(axis=0)
+            psi = digamma(1.0 + total)
+            second = (total + total**2 - (own**2).sum(axis=0)) / n**2
+            h = alignment.slope_of_bound(alignment.touching(total / n, second, lam, nu))
+            for i in range(lo, hi):
+                others = phi[lo:hi].sum(axis=0) - phi[i]
+                logs = psi + log_lik[i] + lam * (Y[b] - 0.5) / n
+                logs -= h * ((lam / n) ** 2 * (1.0 + 2.0 * others) + 2.0 * lam * nu / n)
+                phi[i] = np.exp(logs - logs.max())
+                phi[i] /= phi[i].sum()
+        return phi
+
+    quick, ours = min((cpu(together) for _ in range(5)), key=lambda found: found[0])
+    slow, theirs = cpu(one_by_one)
+    print(
+        f"- one sweep over Reuters ({bags.n_instances} instances): one by one {slow:.2f} s, together "
+        f"{quick:.3f} s, ratio {slow / quick:.0f}, probabilities differ by {np.abs(ours - theirs).max():.0e}",
+        flush=True,
+    )
+    scene(DBA(random_state=options.seed))
+
+
+def m3_lda(options):
+    scene(M3LDA(random_state=options.seed))
+
+
+def mi_forest(options):
+    """Trees whose labels have not changed are kept: how many were grown."""
+    data = load_dataset("elephant")
+    grown = []
+    fit = DecisionTreeClassifier.fit
+    DecisionTreeClassifier.fit = lambda tree, *args, **kwargs: grown.append(1) or fit(tree, *args, **kwargs)
+    try:
+        model = MIForest(random_state=options.seed).fit(data.bags, data.Y[:, 0])
+    finally:
+        DecisionTreeClassifier.fit = fit
+    every = model.n_trees * (1 + len(model.temperatures_))
+    print(f"- elephant: {len(grown)} of {every} trees had new labels and were grown", flush=True)
+    scene(MIForest(random_state=options.seed, n_jobs=2))
+
+
+def mi_graph(options):
+    scene(MIGraph())
+
+
+def citation_knn(options):
+    scene(CitationKNN())
+
+
 SECTIONS = {
     "MIMLBoost": miml_boost,
     "DMIMLSVM": d_miml_svm,
@@ -201,6 +278,11 @@ SECTIONS = {
     "MCEMDD": mc_emdd,
     "DDSVM": dd_svm,
     "MILIS": milis,
+    "DBA": dba,
+    "M3LDA": m3_lda,
+    "MIForest": mi_forest,
+    "MIGraph": mi_graph,
+    "CitationKNN": citation_knn,
 }
 
 
