@@ -1,4 +1,4 @@
-"""Models of files that older versions wrote, brought to what their classes keep today."""
+"""Models of files that older versions or other machines wrote, brought to what works here today."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from bagwise.base._input import BagInput
 from bagwise.models._shared.scaling import Scaling
+from bagwise.utils.devices import card_there
 
 # These kept a factor, or mean and spread, where they keep a `Scaling` now.
 _SCALED = {
@@ -24,8 +25,11 @@ _SCALED = {
 
 
 def update(part: Any) -> None:
-    """Give an estimator of an older version the attributes of today."""
+    """Give an estimator of an older version the attributes of today, and one of a card a device."""
     _fill_parameters(part)
+    if isinstance(part, BagInput) and str(vars(part).get("device")).startswith("cuda"):
+        if not card_there(part.device):  # made on a card, and loaded where there is none
+            part.device = "auto"
     if type(part).__name__ not in _SCALED or "_scale" not in vars(part) or hasattr(part, "_scaling"):
         return
     kept, d = vars(part).pop("_scale"), part.n_features_in_

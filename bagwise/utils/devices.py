@@ -54,14 +54,21 @@ def card_for(device: str, work: float) -> Any:
     >>> card_for("cpu", 1e12) is None
     True
     """
-    if device == "cpu" or (device == "auto" and (work < _WORTH_A_CARD or not _card_there())):
+    if device == "cpu" or (device == "auto" and (work < _WORTH_A_CARD or not card_there())):
         return None
     return torch_device("cuda" if device == "auto" else device)
 
 
-def _card_there() -> bool:
+def card_there(device: str = "cuda") -> bool:
+    """Whether there is a card, or the one of this name.
+
+    Examples
+    --------
+    >>> card_there("cuda:1000")
+    False
+    """
     try:
         import torch
     except ImportError:
         return False
-    return bool(torch.cuda.is_available())
+    return bool(torch.cuda.is_available()) and (torch.device(device).index or 0) < torch.cuda.device_count()

@@ -125,7 +125,12 @@ def scaling_of(parts: Parts, kind: str, n_features: int, dtype: Any, *, text: bo
     if not np.isfinite(spread).all():  # squares beyond the range of numbers: take them of smaller values
         size = map_reduce(_largest, None, parts, np.maximum)
         shift, spread = (part * size for part in _mean_and_spread(parts, size))
-    return Scaling(kind, shift, _reciprocal(spread, np.abs(shift) + spread, dtype))
+    return standard_scaling(shift, spread, dtype)
+
+
+def standard_scaling(mean: np.ndarray, spread: np.ndarray, dtype: Any) -> Scaling:
+    """The scaling of features with this mean and standard deviation; ``dtype`` says what is rounding."""
+    return Scaling("standard", mean, _reciprocal(spread, np.abs(mean) + spread, dtype))
 
 
 def text_in_parts(parts: Parts) -> bool:

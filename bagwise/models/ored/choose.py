@@ -135,4 +135,4 @@ def _log_odds(params: Any, block: Block) -> np.ndarray:
 
 
 def _carried(_: None, block: Block) -> np.ndarray:
-    return (block.Y > 0).sum(axis=0)
+    return (block.Y[block.weights > 0] > 0).sum(axis=0)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import NO_LABEL, Traits
 from bagwise.base.blocks import blocks_in_memory
-from bagwise.base.parameters import JOBS, Choice, Flag, Number, Rules, Seed, Whole
+from bagwise.base.parameters import JOBS, Choice, Device, Flag, Number, Rules, Seed, Whole
 from bagwise.errors import DataError, quoted
 from bagwise.models._shared.instance_softmax import (
     NEVER,
@@ -28,6 +28,7 @@ from bagwise.models.ored.parts import (
     Setup,
     SummedLikelihood,
     Treatment,
+    card_of,
     count_bags,
     joined_counts,
     prepared,
@@ -109,6 +110,10 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
     inference : str, default="auto"
         Algorithm for the posteriors: "auto", or by name those of `bagwise.models.ored.union_posterior`, among
         them "forward" and "substitution", Algorithms 1 and 2 of [1]_.
+    device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
+        Where dense instances are worked on; "auto" takes a card if there is one and the data are large. A
+        card works in single precision, so models differ in their last digits. ``solver="em"``, a kernel, an
+        algorithm of inference by name and text stay here.
     n_jobs : int, optional
         Threads for the posteriors; the result does not depend on it.
     random_state : int, RandomState instance or None, default=None
@@ -189,7 +194,12 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
     """
 
     traits = Traits(
-        instances="model", probabilities=True, sample_weight=True, known_instances=True, shards=True
+        instances="model",
+        probabilities=True,
+        sample_weight=True,
+        known_instances=True,
+        shards=True,
+        device=("cpu", "cuda"),
     )
 
     _parameters: ClassVar[Rules] = {
@@ -210,6 +220,7 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         "bag_probability": Choice("auto", "noisy_or", "max", "score"),
         "decision": Choice("calibrated", "union"),
         "inference": Choice(*METHODS),
+        "device": Device(),
         "n_jobs": JOBS,
         "random_state": Seed(),
     }
@@ -234,6 +245,7 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         bag_probability="auto",
         decision="calibrated",
         inference="auto",
+        device="auto",
         n_jobs=None,
         random_state=None,
     ):
@@ -254,11 +266,25 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         self.bag_probability = bag_probability
         self.decision = decision
         self.inference = inference
+        self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
 
     def _fit(self, bags, Y, weights, known=None):
-        self._fit_blocks(blocks_in_memory(bags, Y, weights, known))
+        blocks = blocks_in_memory(bags, Y, weights, known)
+        card = card_of(self._fit_device, bags)
+        if card is not None:
+            from bagwise.models._shared.instances_torch import Instances
+            from bagwise.models.ored.card import CardBlocks
+
+            blocks = CardBlocks(blocks.only(), Instances(bags.X, card))
+        self._fit_blocks(blocks)
+
+    @property
+    def _fit_device(self):
+        """Where sums over bags are made: the card knows one way to climb and one algorithm."""
+        elsewhere = self.solver == "lbfgs" and self.kernel is None and self.inference == "auto"
+        return self.device if elsewhere else "cpu"
 
     def _fit_blocks(self, blocks):
         if self.subset < 1 and self.solver != "em":
@@ -295,7 +321,7 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         scaling, dictionary = self._prepare(blocks, partial(rows, how, plain), rng)
         seen = np.flatnonzero(counts["carried"] > 0)
         classes = np.append(seen, blocks.n_labels) if self.has_background_ else seen
-        setup = Setup(how, classes, scaling, dictionary, self.fit_intercept)
+        setup = Setup(how, classes, scaling, dictionary, self.fit_intercept, self._fit_device)
         parts = prepared(blocks, setup)
         n_features = self.n_features_in_ if dictionary is None else len(dictionary.rows_)
         problem = SummedLikelihood(parts, (len(classes), n_features + 1), counts["weight"], self.alpha_)
@@ -315,8 +341,8 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
 
     @staticmethod
     def _products(parts, n_classes):
-        """Keep small products to one thread; on shards all are."""
-        if parts.one_thread:
+        """Keep small products to one thread; on shards all are, on a card there are none."""
+        if parts.one_thread or not hasattr(parts.only(), "X"):
             return small_products(0.0)
         return small_products(product_size(parts.only().X, n_classes))
 
@@ -356,6 +382,8 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
     def _prepare(self, blocks, weighted, rng):
         """How features are scaled and, with a kernel, its dictionary."""
         kind = "standard" if self.standardize else "none"
+        if hasattr(blocks, "store"):
+            return blocks.scaling(kind, self._row_weights(blocks)), None
         instances = blocks.map(weighted)
         dtype = np.dtype(self._dtype_of(blocks))
         scaling = scaling_of(instances, kind, self.n_features_in_, dtype)
@@ -368,6 +396,12 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
         self.dictionary_ = dictionary.fit(scaled_rows(block, scaling)[row_weights > 0])
         self.dictionary_.random_state = None  # a generator cannot be stored; the sample is drawn
         return scaling, self.dictionary_
+
+    def _row_weights(self, blocks):
+        """Weights of all instances, None where all weigh the same."""
+        weights = usable(blocks.block, self._treatment).weights
+        full = weights[blocks.block.bags.sizes > 0]
+        return None if full.min() == full.max() else np.repeat(weights, blocks.block.bags.sizes)
 
     @staticmethod
     def _dtype_of(blocks):
@@ -415,7 +449,13 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
 
     def _logits(self, bags):
         if self.kernel is None:
-            return super()._logits(bags)
+            # one product repays the way to the card for large data alone
+            card = card_of(self.device, bags) if self.device != "auto" or bags.n_instances > 1e6 else None
+            if card is None:
+                return super()._logits(bags)
+            from bagwise.models.ored.card import logits_on_card
+
+            return logits_on_card(bags.X, self.coef_, self.intercept_, card)
         scaled = apply_scaling(bags.X, self._scaling, bags.dtype)
         return self.dictionary_.transform(scaled) @ self.coef_.T + self.intercept_
 

@@ -13,8 +13,9 @@ from bagwise.models._shared.scaling import Scaling, apply_scaling, is_text, posi
 from bagwise.models.ored.known import Known, known_classes
 from bagwise.models.ored.likelihood import UnionLikelihood, posterior
 from bagwise.parallel import Parts, map_reduce
+from bagwise.utils.devices import card_for
 
-__all__ = ["Setup", "SummedLikelihood", "Treatment", "count_bags", "prepared", "rows", "usable"]
+__all__ = ["Setup", "SummedLikelihood", "Treatment", "card_of", "count_bags", "prepared", "rows", "usable"]
 
 
 class Treatment(NamedTuple):
@@ -131,6 +132,7 @@ class Setup(NamedTuple):
     scaling: Scaling
     dictionary: Any  # of the kernel, None without one
     fit_intercept: bool
+    device: str = "cpu"
 
 
 def rows(how: Treatment, plain: bool, block: Block) -> tuple[Any, np.ndarray | None]:
@@ -153,8 +155,13 @@ def with_background(Y: np.ndarray, background: Any) -> np.ndarray:
     return np.column_stack([Y, carried.astype(np.int8)])
 
 
-def likelihood_of(setup: Setup, block: Block) -> UnionLikelihood:
+def likelihood_of(setup: Setup, block: Block) -> Any:
     """The likelihood of one block, without a penalty."""
+    card = card_of(setup.device, block.bags)
+    if card is not None:
+        from bagwise.models.ored.card import likelihood_on_card
+
+        return likelihood_on_card(setup, block, card)
     found, clamps = usable(block, setup.how), clamps_of(block, setup.how)
     features = scaled_rows(block, setup.scaling)
     if setup.dictionary is not None:
@@ -173,12 +180,22 @@ def likelihood_of(setup: Setup, block: Block) -> UnionLikelihood:
     )
 
 
+def card_of(device: str, bags: Any) -> Any:
+    """The card that dense instances go to, None where they stay here."""
+    if device == "cpu" or bags.is_sparse:
+        return None
+    card = card_for(device, bags.n_instances * bags.n_features)
+    return None if card is None or is_text(bags.X) else card
+
+
 def prepared(blocks: Blocks, setup: Setup) -> Parts:
-    """Likelihoods of all blocks: kept in memory, or made again in every pass."""
+    """Likelihoods of all blocks: on a card, kept in memory, or made again in every pass."""
+    if hasattr(blocks, "store"):
+        return blocks.likelihoods(setup)
     return blocks.map(partial(likelihood_of, setup))
 
 
-def value_and_gradient(W: np.ndarray, problem: UnionLikelihood) -> tuple[float, np.ndarray]:
+def value_and_gradient(W: np.ndarray, problem: Any) -> tuple[float, np.ndarray]:
     """Log-likelihood of a block and its gradient."""
     return problem.value_and_gradient(W)
 

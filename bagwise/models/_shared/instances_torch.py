@@ -1,0 +1,146 @@
+"""Dense instances on a card, standardised once, for learners that go over them many times.
+
+What a learner wants as scaled instances, ``(x - shift) * factor``, is affine in those kept here, so any
+scaling of any part of them is folded into the weights (`Folded`): nothing is copied twice. Instances that
+do not fit the card stay in memory and follow run by run, each copied while the one before is worked on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from bagwise.kernels.torch_move import as_tensor, moved, streamed
+from bagwise.models._shared.scaling import Scaling, learn_scaling, standard_scaling
+
+__all__ = ["Folded", "Instances"]
+
+Tensor = torch.Tensor
+_SHARE_OF_CARD = 0.6  # of its free memory that instances may take
+_ROWS = 1 << 26  # numbers in double precision at a time
+
+
+class Folded(NamedTuple):
+    """A scaling as seen from the instances kept: scaled = kept * stretch + move."""
+
+    stretch: np.ndarray
+    move: np.ndarray
+
+    def inner(self, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Weights and intercepts for the instances kept, from (C, d + 1) for scaled ones."""
+        return W[:, :-1] * self.stretch, W[:, -1] + W[:, :-1] @ self.move
+
+    def outer(self, G: np.ndarray, sums: np.ndarray) -> np.ndarray:
+        """Gradient by the weights of scaled instances, from that for those kept and by the intercepts."""
+        return G * self.stretch + sums[:, None] * self.move
+
+
+class Instances:
+    """Instances on a device, with mean 0 and spread 1 each feature.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Dense instances.
+    device : torch.device
+        Where to.
+    scaling : Scaling, optional
+        What the instances kept are to be; by default learned from all of them.
+    resident : bool, optional
+        Whether they are kept on the device; by default if they fit.
+    """
+
+    def __init__(
+        self, X: np.ndarray, device: Any, scaling: Scaling | None = None, resident: bool | None = None
+    ) -> None:
+        self.shape, self.device, self._host = X.shape, device, X
+        self.resident = self._fits() if resident is None else resident
+        wide = torch.float64 if X.dtype == np.float64 else torch.float32
+        self._kept: Tensor | None = moved(X, device, wide) if self.resident and scaling is None else None
+        self.base = self._own_scaling() if scaling is None else scaling
+        self._shift, self._factor = (
+            as_tensor(np.asarray(v, dtype=np.float64)).to(device) for v in (self.base.shift, self.base.factor)
+        )
+        if self._kept is not None:
+            raw = self._kept
+            kept = raw if wide == torch.float32 else torch.empty(X.shape, device=device)
+            for first, last in self._bounds():
+                kept[first:last] = self._standard(raw[first:last])
+            self._kept = kept
+        elif self.resident:
+            self._kept = moved(X, device, change=self._standard)
+
+    def _fits(self) -> bool:
+        if self.device.type != "cuda":
+            return True
+        free, _ = torch.cuda.mem_get_info(self.device)
+        each = 4 if self._host.dtype == np.float32 else 12  # doubles are there until they are standardised
+        return each * self.shape[0] * self.shape[1] < _SHARE_OF_CARD * free
+
+    def _bounds(self) -> list[tuple[int, int]]:
+        n, step = self.shape[0], max(1, _ROWS // max(self.shape[1], 1))
+        return [(first, min(first + step, n)) for first in range(0, n, step)]
+
+    def _standard(self, rows: Tensor) -> Tensor:
+        return ((rows.double() - self._shift) * self._factor).float()
+
+    def runs(self, bounds: list[tuple[int, int]]) -> Iterator[Tensor]:
+        """Rows from first to last of each pair, on the device."""
+        if self._kept is not None:
+            for first, last in bounds:
+                yield self._kept[first:last]
+        else:
+            for rows in streamed(self._host, bounds, self.device):
+                yield self._standard(rows)
+
+    # ------------------------------------------------------------------ scaling
+
+    def _own_scaling(self) -> Scaling:
+        raw = self._kept
+        pieces = (lambda b: (raw[i:j] for i, j in b)) if raw is not None else self._raw
+        mean, spread = _moments(pieces, self._bounds(), None, self.shape[1], self.device)
+        if not np.isfinite(spread).all():  # squares beyond the range of numbers
+            return learn_scaling(self._host, "standard", text=False)
+        return standard_scaling(mean, spread, self._host.dtype)
+
+    def _raw(self, bounds: list[tuple[int, int]]) -> Iterator[Tensor]:
+        return streamed(self._host, bounds, self.device)
+
+    def scaling(self, kind: str, weights: np.ndarray | None = None) -> Scaling:
+        """The scaling of `learn_scaling` ("standard" or "none") for instances of these weights."""
+        d = self.shape[1]
+        if kind == "none":
+            return Scaling(kind, np.zeros(d), np.ones(d))
+        if weights is None:
+            return self.base
+        given = as_tensor(np.asarray(weights, dtype=np.float64)).to(self.device)
+        mean, spread = _moments(self.runs, self._bounds(), given, d, self.device)
+        varies = self.base.factor > 0
+        size = np.divide(1.0, self.base.factor, out=np.zeros(d), where=varies)
+        return standard_scaling(self.base.shift + mean * size, spread * size, self._host.dtype)
+
+    def folded(self, scaling: Scaling) -> Folded:
+        """How a scaling looks from here."""
+        base = self.base
+        stretch = np.divide(scaling.factor, base.factor, out=np.zeros(self.shape[1]), where=base.factor > 0)
+        return Folded(stretch, (base.shift - scaling.shift) * scaling.factor)
+
+
+def _moments(
+    pieces: Any, bounds: list[tuple[int, int]], weights: Tensor | None, d: int, device: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation in double precision; deviations are squared in a second pass."""
+    total = float(bounds[-1][1]) if weights is None else float(weights.sum())
+    mean = torch.zeros(d, dtype=torch.float64, device=device)
+    for (first, last), rows in zip(bounds, pieces(bounds)):
+        rows = rows.double()
+        mean += rows.sum(dim=0) if weights is None else weights[first:last] @ rows
+    mean /= total
+    variance = torch.zeros_like(mean)
+    for (first, last), rows in zip(bounds, pieces(bounds)):
+        squares = (rows.double() - mean).square_()
+        variance += squares.sum(dim=0) if weights is None else weights[first:last] @ squares
+    return mean.cpu().numpy(), (variance / total).sqrt().cpu().numpy()

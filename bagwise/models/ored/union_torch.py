@@ -1,0 +1,150 @@
+"""Residuals of the union model for tensors: inclusion and exclusion over the subsets of a bag's labels.
+
+Bags with the same number of labels go together. The formula and the bound on its error are those of
+``union_inclusion.py``, in double precision; bags where posteriors might be off by more than `TOLERANCE`, and
+bags with more than `MOST_LABELS` labels, are named, and left to the exact algorithms of the processor. A
+background that may be anywhere needs no phantom instance here: it is in every subset. On a card the loops of
+``union_triton.py`` do the same, where Triton is there.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from bagwise.kernels.torch_move import as_tensor
+from bagwise.kernels.torch_ops import Segments, segment_sum
+
+__all__ = ["MOST_LABELS", "TOLERANCE", "Group", "groups_of", "union_residuals"]
+
+Tensor = torch.Tensor
+MOST_LABELS = 12
+TOLERANCE = 1e-7
+_CELLS = 1 << 24  # subsets of all instances at a time, where Triton is not there
+_UNIT_ROUNDOFF = 2.0**-53
+
+
+class Group(NamedTuple):
+    """Bags of a run that have the same number of labels."""
+
+    bags: Tensor  # numbers within the run
+    starts: Tensor  # first rows
+    sizes: Tensor
+    labels: Tensor  # (n, k), and the background behind them where it may be anywhere
+    weights: Tensor
+    background: bool
+
+    @property
+    def n_labels(self) -> int:
+        """Labels that must occur: all but the background."""
+        return self.labels.shape[1] - self.background
+
+
+def groups_of(
+    offsets: np.ndarray, Y: np.ndarray, weights: np.ndarray, *, background: bool, max_labels: int, device: Any
+) -> tuple[list[Group], np.ndarray]:
+    """Groups of the bags of positive weight with possible sets, and those with too many labels for any.
+
+    ``max_labels`` counts the background, as in `bagwise.models.ored.union_posterior`.
+    """
+    sizes = np.diff(offsets)
+    counts = np.count_nonzero(Y, axis=1) - background
+    # a set larger than the bag is impossible, and so is none without a background: these have no gradient
+    taking_part = (weights > 0) & (counts <= sizes) & (counts + background <= max_labels) & (sizes > 0)
+    taking_part &= counts + background > 0
+    found = []
+    for k in np.unique(counts[taking_part & (counts <= MOST_LABELS)]):
+        bags = np.flatnonzero(taking_part & (counts == k))
+        bags = bags[np.argsort(sizes[bags], kind="stable")]  # bags side by side take the same time
+        labels = np.nonzero(Y[bags])[1].reshape(len(bags), k + background)
+        arrays = bags, offsets[bags], sizes[bags], labels, weights[bags].astype(np.float64)
+        found.append(Group(*(as_tensor(array).to(device) for array in arrays), background))
+    return found, np.flatnonzero(taking_part & (counts > MOST_LABELS))
+
+
+def union_residuals(logits: Tensor, groups: list[Group], out: Tensor) -> tuple[Tensor, Tensor]:
+    """Write ``weight * (posterior - prior)`` of the bags of all groups to their rows of ``out``.
+
+    Returns
+    -------
+    value : Tensor
+        Weighted log-likelihood of the bags that were precise enough, a double.
+    left : Tensor
+        Numbers of the others; their rows hold nothing of use.
+    """
+    value, left = torch.zeros((), dtype=torch.float64, device=logits.device), []
+    on_card = logits.is_cuda and _loops() is not None
+    for group in groups:
+        loglik = _loops().residuals(logits, group, out) if on_card else _plain(logits, group, out)
+        fine = ~torch.isnan(loglik)
+        value += torch.where(fine, loglik * group.weights, 0.0).sum()
+        left.append(group.bags[~fine])
+    return value, torch.cat(left) if left else torch.zeros(0, dtype=torch.int64)
+
+
+@cache
+def _loops() -> Any:
+    try:
+        from bagwise.models.ored import union_triton
+    except ImportError:
+        return None
+    return union_triton
+
+
+def needed_cover(sizes: Any, k: int) -> Any:
+    """Least cover, as a share of the sum of magnitudes, at which posteriors are within `TOLERANCE`."""
+    return 2.0 * (sizes * (k + 4) + 2**k + 32) * _UNIT_ROUNDOFF / TOLERANCE
+
+
+def _plain(logits: Tensor, group: Group, out: Tensor) -> Tensor:
+    """Residuals of one group; the log-likelihood of each bag, NaN where it is left."""
+    bounds = np.concatenate([[0], np.cumsum(group.sizes.cpu().numpy())])
+    step = max(1, _CELLS >> group.n_labels)
+    found, first = [], 0
+    while first < len(group.bags):
+        last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + step, side="right")) - 1)
+        part = Group(*(values[first:last] for values in group[:-1]), group.background)
+        found.append(_subsets(logits, part, out))
+        first = last
+    return torch.cat(found)
+
+
+def _subsets(logits: Tensor, group: Group, out: Tensor) -> Tensor:
+    k, device = group.n_labels, logits.device
+    sizes = group.sizes.cpu().numpy()
+    at = Segments.of(np.concatenate([[0], np.cumsum(sizes)]), device)
+    rows = as_tensor(instance_rows_of(group.starts.cpu().numpy(), sizes)).to(device)
+    x = logits[rows].double()
+    log_z = torch.logsumexp(x, dim=1, keepdim=True)
+    labels = group.labels[at.index]
+    inside = x.gather(1, labels)
+    mass = torch.logsumexp(inside, dim=1, keepdim=True)
+    r = torch.exp(inside - mass)
+    r = r / r.sum(dim=1, keepdim=True)
+    member = (torch.arange(2**k, device=device)[None, :] >> torch.arange(k, device=device)[:, None]) & 1
+    signs = torch.where((k - member.sum(dim=0)) % 2 == 1, -1.0, 1.0).double()
+    member = member.double()
+    q = r[:, :k] @ member
+    if group.background:
+        q = q + r[:, k:]
+    F = torch.exp(segment_sum(torch.log(q), at))
+    cover, magnitude = F @ signs, F.sum(dim=1)
+    quotient = torch.where(q > 1e-30, (signs * F)[at.index] / q, 0.0)
+    J = r[:, :k] * (quotient @ member.T)
+    if group.background:
+        J = torch.cat([J, r[:, k:] * quotient.sum(dim=1, keepdim=True)], dim=1)
+    J = J.clamp_min(0.0)
+    Q = torch.zeros_like(x).scatter_(1, labels, J / J.sum(dim=1, keepdim=True))
+    weights = group.weights[at.index][:, None]
+    out[rows] = (weights * (Q - torch.exp(x - log_z))).to(out.dtype)
+    fine = cover > needed_cover(group.sizes, k) * magnitude
+    return torch.where(fine, segment_sum((mass - log_z)[:, 0], at) + torch.log(cover), torch.nan)
+
+
+def instance_rows_of(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Row numbers of bags that begin at ``starts``."""
+    bounds = np.concatenate([[0], np.cumsum(sizes)])
+    return np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], sizes)
