@@ -34,21 +34,18 @@ def as_tensor(array: Any) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array))
 
 
-def moved(
-    X: Any, device: Any, dtype: Any = torch.float32, change: Callable[[Tensor], Tensor] | None = None
-) -> Tensor:
-    """A matrix on the device, after a change that is made there, run by run.
+def moved(X: Any, out: Tensor, change: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    """Fill ``out``, on any device, with a matrix, after a change that is made there, run by run.
 
     Examples
     --------
-    >>> moved(np.eye(2), torch.device("cpu"), change=lambda rows: 2 * rows).tolist()
+    >>> moved(np.eye(2), torch.empty(2, 2), change=lambda rows: 2 * rows).tolist()
     [[2.0, 0.0], [0.0, 2.0]]
     """
     n, d = X.shape
-    out = torch.empty((n, d), dtype=dtype, device=device)
     step = max(1, _PAGE // max(X.dtype.itemsize * d, 1))
     bounds = [(first, min(first + step, n)) for first in range(0, n, step)]
-    for (first, last), rows in zip(bounds, streamed(X, bounds, device)):
+    for (first, last), rows in zip(bounds, streamed(X, bounds, out.device)):
         out[first:last] = rows if change is None else change(rows)
     return out
 

@@ -39,7 +39,7 @@ class Folded(NamedTuple):
 
 
 class Instances:
-    """Instances on a device, with mean 0 and spread 1 each feature.
+    """Instances on a device, with mean 0 and spread 1 of each feature.
 
     Parameters
     ----------
@@ -51,34 +51,45 @@ class Instances:
         What the instances kept are to be; by default learned from all of them.
     resident : bool, optional
         Whether they are kept on the device; by default if they fit.
+    width : int, optional
+        Columns of the matrix kept; those beyond the features hold zeros.
     """
 
     def __init__(
-        self, X: np.ndarray, device: Any, scaling: Scaling | None = None, resident: bool | None = None
+        self,
+        X: np.ndarray,
+        device: Any,
+        scaling: Scaling | None = None,
+        *,
+        resident: bool | None = None,
+        width: int | None = None,
     ) -> None:
         self.shape, self.device, self._host = X.shape, device, X
+        self.width = X.shape[1] if width is None else width
         self.resident = self._fits() if resident is None else resident
-        wide = torch.float64 if X.dtype == np.float64 else torch.float32
-        self._kept: Tensor | None = moved(X, device, wide) if self.resident and scaling is None else None
-        self.base = self._own_scaling() if scaling is None else scaling
+        self.kept: Tensor | None = None
+        raw = None
+        if self.resident:
+            n, d = X.shape
+            self.kept = torch.zeros((n, self.width), device=device)
+            given = self.kept[:, :d]
+            if X.dtype == np.float64:
+                given = torch.empty((n, d), dtype=torch.float64, device=device)
+            raw = moved(X, given)
+        self.base = self._own_scaling(raw) if scaling is None else scaling
         self._shift, self._factor = (
             as_tensor(np.asarray(v, dtype=np.float64)).to(device) for v in (self.base.shift, self.base.factor)
         )
-        if self._kept is not None:
-            raw = self._kept
-            kept = raw if wide == torch.float32 else torch.empty(X.shape, device=device)
+        if self.kept is not None and raw is not None:
             for first, last in self._bounds():
-                kept[first:last] = self._standard(raw[first:last])
-            self._kept = kept
-        elif self.resident:
-            self._kept = moved(X, device, change=self._standard)
+                self.kept[first:last, : X.shape[1]] = self._standard(raw[first:last])
 
     def _fits(self) -> bool:
         if self.device.type != "cuda":
             return True
         free, _ = torch.cuda.mem_get_info(self.device)
         each = 4 if self._host.dtype == np.float32 else 12  # doubles are there until they are standardised
-        return each * self.shape[0] * self.shape[1] < _SHARE_OF_CARD * free
+        return each * self.shape[0] * self.width < _SHARE_OF_CARD * free
 
     def _bounds(self) -> list[tuple[int, int]]:
         n, step = self.shape[0], max(1, _ROWS // max(self.shape[1], 1))
@@ -88,26 +99,41 @@ class Instances:
         return ((rows.double() - self._shift) * self._factor).float()
 
     def runs(self, bounds: list[tuple[int, int]]) -> Iterator[Tensor]:
-        """Rows from first to last of each pair, on the device."""
-        if self._kept is not None:
+        """Rows from first to last of each pair, on the device; features alone."""
+        if self.kept is not None:
             for first, last in bounds:
-                yield self._kept[first:last]
+                yield self.kept[first:last, : self.shape[1]]
         else:
             for rows in streamed(self._host, bounds, self.device):
                 yield self._standard(rows)
 
+    def some(self, rows: np.ndarray) -> Tensor:
+        """Rows by number, features alone."""
+        if self.kept is not None:
+            return self.kept[:, : self.shape[1]][as_tensor(rows).to(self.device)]
+        there = as_tensor(self._host[rows])
+        there = there.pin_memory() if self.device.type == "cuda" else there
+        return self._standard(there.to(self.device, non_blocking=True))
+
     # ------------------------------------------------------------------ scaling
 
-    def _own_scaling(self) -> Scaling:
-        raw = self._kept
-        pieces = (lambda b: (raw[i:j] for i, j in b)) if raw is not None else self._raw
+    def _own_scaling(self, raw: Tensor | None) -> Scaling:
+        def pieces(bounds: list[tuple[int, int]]) -> Iterator[Tensor]:
+            if raw is None:
+                return streamed(self._host, bounds, self.device)
+            return (raw[first:last] for first, last in bounds)
+
         mean, spread = _moments(pieces, self._bounds(), None, self.shape[1], self.device)
         if not np.isfinite(spread).all():  # squares beyond the range of numbers
             return learn_scaling(self._host, "standard", text=False)
         return standard_scaling(mean, spread, self._host.dtype)
 
-    def _raw(self, bounds: list[tuple[int, int]]) -> Iterator[Tensor]:
-        return streamed(self._host, bounds, self.device)
+    def stretch(self, by: float) -> None:
+        """Make instances longer by a factor."""
+        self.base = Scaling(self.base.kind, self.base.shift, self.base.factor * by)
+        self._factor = self._factor * by
+        if self.kept is not None:
+            self.kept *= by
 
     def scaling(self, kind: str, weights: np.ndarray | None = None) -> Scaling:
         """The scaling of `learn_scaling` ("standard" or "none") for instances of these weights."""

@@ -14,6 +14,7 @@ from bagwise.base.parameters import check_parameters
 from bagwise.models._shared.margins import margins
 from bagwise.models._shared.offset import best_offset
 from bagwise.models._shared.pieces import check_piece
+from bagwise.models._shared.scaling import is_text
 from bagwise.models.mimlfast.forward import N_SLICES, make_forward
 from bagwise.models.mimlfast.plan import PARAMETERS, RULES, SMALL, make_plan
 from bagwise.models.mimlfast.predict import bag_scores, instance_scores, sub_concepts
@@ -74,9 +75,9 @@ class MIMLFast(MIMLClassifier):
     feature_norm : float or "auto", default="auto"
         Root mean square length of scaled instances; "auto" is 15 for "minibatch" and 3 otherwise.
     device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
-        Where mini-batches of dense instances are worked on in ``fit``; "auto" takes a card if there is one
-        and the data are large. Sums are then rounded in another order, so models differ in their last
-        digits. Other solvers and text stay here.
+        Where mini-batches of dense instances are worked on in ``fit``, and dense instances scored; "auto"
+        takes a card if there is one and the data are large. Sums are then rounded in another order, so models
+        differ in their last digits. Other solvers and text stay here.
     n_jobs : int, optional
         Threads of "minibatch", -1 for all cores; None: those of the matrix library. Results are the same.
     random_state : int, RandomState instance or None, default=None
@@ -198,14 +199,23 @@ class MIMLFast(MIMLClassifier):
     def _fit(self, bags, Y):
         plan = make_plan(self, len(bags), bags.X)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-        scale = learn_scale(bags.X, self.scaling, plan.norm)
-        card = card_for(self.device, bags.n_instances * bags.n_features)
+        card, scale = self._scaled(bags, plan)
         with Workers(self.n_jobs, N_SLICES) as workers:
             forward_of = partial(make_forward, bags, Y.shape[1], scale, plan, workers, card=card)
             learned = learn(forward_of, Y, plan, rng)
         self.solver_ = plan.solver
         self._scale: list[Any] = list(scale)
         self._publish(learned)
+
+    def _scaled(self, bags, plan):
+        """Instances on a card, None where mini-batches are made here, and their scale."""
+        if plan.solver == "minibatch" and not bags.is_sparse:
+            card = card_for(self.device, bags.n_instances * bags.n_features)
+            if card is not None and (self.scaling == "none" or not is_text(bags.X)):
+                from bagwise.models.mimlfast.card import scaled_instances
+
+                return scaled_instances(bags.X, self.scaling, plan.norm, card)
+        return None, learn_scale(bags.X, self.scaling, plan.norm)
 
     def _fit_blocks(self, blocks):
         """Learn from shards: rounds of local passes over the parts; one part is learned as in memory."""

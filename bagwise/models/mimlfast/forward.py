@@ -138,11 +138,11 @@ def make_forward(
 ) -> Any:
     """Scores of these bags for models of the planned shape, or with another number of sub-concepts.
 
-    With a ``card``, mini-batches of dense instances are made there.
+    With a ``card``, instances that are there already, mini-batches are made there.
     """
     shape = n_sub or plan.n_sub_concepts, n_labels + 1, plan.n_components
-    if card is not None and plan.solver == "minibatch" and not scale.text_like:
+    if card is not None:
         from bagwise.models.mimlfast.card import CardForward
 
-        return CardForward(matching_form(bags.X, scale), bags.offsets, scale, shape, card)
+        return CardForward(card, bags.offsets, scale, shape)
     return Forward(matching_form(bags.X, scale), bags.offsets, scale, shape, workers, plan.batch_bags)

@@ -9,15 +9,17 @@ import numpy as np
 
 from bagwise.bags import Bags, runs
 from bagwise.kernels.segment import segment_argmax, segment_max
+from bagwise.utils.devices import card_for
 
 __all__ = ["CELLS", "bag_scores", "instance_scores", "sub_concepts"]
 
 CELLS = 1 << 22  # scores that are held at a time
+CARD_CELLS = 1 << 27  # the same on a card
 
 
 def bag_scores(model: Any, bags: Bags) -> np.ndarray:
     """f_l less f_dummy and the offset, for every bag and label."""
-    top = [segment_max(np.ascontiguousarray(F.max(axis=2)), part.offsets) for part, F in _blocks(model, bags)]
+    top = [segment_max(F, part.offsets) for part, F in _best(model, bags)]
     scores = np.concatenate(top)
     return scores[:, :-1] - scores[:, -1:] - model.offset_
 
@@ -25,8 +27,7 @@ def bag_scores(model: Any, bags: Bags) -> np.ndarray:
 def instance_scores(model: Any, bags: Bags) -> np.ndarray:
     """The same with one instance in place of the maximum; the dummy stays that of the bag."""
     result = []
-    for part, F in _blocks(model, bags):
-        F = np.ascontiguousarray(F.max(axis=2))
+    for part, F in _best(model, bags):
         dummy = segment_max(np.ascontiguousarray(F[:, -1:]), part.offsets)
         result.append(F[:, :-1] - dummy[part.index] - model.offset_)
     return np.concatenate(result)
@@ -41,6 +42,20 @@ def sub_concepts(model: Any, bags: Bags) -> tuple[np.ndarray, np.ndarray]:
         where.append(rows + start)
         start += part.n_instances
     return np.concatenate(which), np.concatenate(where)
+
+
+def _best(model: Any, bags: Bags) -> Iterator[tuple[Bags, np.ndarray]]:
+    """Runs of bags with the scores (instances, L + 1) of their instances, the best over sub-concepts."""
+    card = None if bags.is_sparse else card_for(model.device, bags.n_instances * bags.n_features)
+    if card is None:
+        for part, F in _blocks(model, bags):
+            yield part, np.ascontiguousarray(F.max(axis=2))
+        return
+    from bagwise.models.mimlfast.card import scores_on_card
+
+    bounds = list(runs(bags.offsets, max(CARD_CELLS // model.label_weights_[..., 0].size, 1)))
+    for (first, last), F in zip(bounds, scores_on_card(model, bags, bounds, card)):
+        yield bags[first:last], F
 
 
 def _blocks(model: Any, bags: Bags) -> Iterator[tuple[Bags, np.ndarray]]:

@@ -82,7 +82,7 @@ def _residual_kernel(
 
     F = tl.full((BAGS, 1 << HIGH, 1 << LOW), 1.0, tl.float64)
     log_p = tl.zeros((BAGS,), tl.float64)
-    for i in range(0, most):
+    for i in range(most):
         there = inside & (i < n)
         at = (start + i) * n_classes
         p, r, log_mass = _row(logits, at, n_classes, labels, there, columns, is_label)
@@ -98,7 +98,7 @@ def _residual_kernel(
     nan = float("nan")
     tl.store(loglik + b, tl.where(fine, log_p + tl.log(tl.where(fine, cover, 1.0)), nan), inside)
 
-    for i in range(0, most):
+    for i in range(most):
         there = inside & (i < n)
         at = (start + i) * n_classes
         p, r, log_mass = _row(logits, at, n_classes, labels, there, columns, is_label)

@@ -100,7 +100,8 @@ def test_runs_that_do_not_fit_are_halved(device, monkeypatch):
     again, G = there.value_and_gradient(W)
     assert again == pytest.approx(value, rel=1e-9)
     np.testing.assert_allclose(G, gradient, atol=1e-4)
-    assert [(run.a, run.b) for run in there._runs][0] == (0, 17) and there._runs[-1].b == 70
+    first = there._runs[0]
+    assert (first.a, first.b) == (0, 17) and there._runs[-1].b == 70
     assert there.value_and_gradient(W)[0] == again  # and stay so
 
     def never(*_):

@@ -1,0 +1,114 @@
+"""Loops for a card in place of rows of small operations of torch, which `card` falls back to.
+
+Every program writes places of its own; nothing is added by atomic operations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+_COLUMNS = 128
+
+
+@triton.jit
+def _best_kernel(
+    S, offsets, counts, best, which, source, n_all, K: tl.constexpr, ALL: tl.constexpr, COLUMNS: tl.constexpr
+):
+    """Largest score of every label in a bag, with its sub-concept and the first instance that has it."""
+    b = tl.program_id(0)
+    labels = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    there = labels < n_all
+    first, last = tl.load(offsets + b), tl.load(offsets + b + 1)
+    real = tl.load(counts + b).to(tl.int32) != 0
+    last = tl.where(real, last, first)
+    top = tl.full((COLUMNS,), -float("inf"), tl.float32)
+    k_of, row_of = tl.zeros((COLUMNS,), tl.int64), tl.zeros((COLUMNS,), tl.int64) + first
+    for k in tl.static_range(K):
+        for row in range(first, last):
+            s = tl.load(S + row * (K * n_all) + k * n_all + labels, there, -float("inf"))
+            better = s > top
+            top = tl.where(better, s, top)
+            k_of = tl.where(better, k, k_of)
+            row_of = tl.where(better, row, row_of)
+    top = tl.where(last > first, top, 0.0)
+    at = b * n_all + labels
+    tl.store(best + at, top, there)
+    tl.store(which + at, k_of, there)
+    tl.store(source + at, row_of, there)
+
+
+@triton.jit
+def _slopes_kernel(best, relevant, counts, harmonic, slopes, losses, n_all, ALL: tl.constexpr):
+    """Slopes of the scores of one bag by exact ranks, Eq. (5), and its loss; the dummy comes last."""
+    b = tl.program_id(0)
+    c = tl.arange(0, ALL)
+    there = c < n_all
+    dummy = c == n_all - 1
+    real = tl.load(counts + b).to(tl.int32) != 0
+    f = tl.load(best + b * n_all + c, there, 0.0)
+    given = (tl.load(relevant + b * n_all + c, there, 0).to(tl.int32) != 0) & there & real
+    ranked = (given | dummy) & real & there
+    violates = (there & ~given & ~dummy & real)[None, :] | (dummy[None, :] & ~dummy[:, None])
+    wrong = (f[None, :] > f[:, None] - 1.0) & violates & ranked[:, None]
+    rank = tl.sum(wrong.to(tl.int32), axis=1)
+    H = tl.load(harmonic + rank)
+    weight = H / tl.maximum(rank, 1).to(tl.float32)
+    slope = tl.sum(tl.where(wrong, weight[:, None], 0.0), axis=0) - H
+    tl.store(slopes + b * n_all + c, slope, there)
+    tl.store(losses + b, tl.sum((H + slope * f).to(tl.float64), axis=0))
+
+
+@triton.jit
+def _adam_kernel(
+    x, g, mean, square, constants, step, max_norm, BETA1, BETA2, TINY, WIDTH: tl.constexpr, M: tl.constexpr
+):
+    """One row: Adam's step and the cap on its length."""
+    row = tl.program_id(0)
+    c = tl.arange(0, WIDTH)
+    there = c < M
+    at = row * M + c
+    t = tl.load(step) * 4
+    rate, by_mean = tl.load(constants + t), tl.load(constants + t + 1)
+    by_square, share = tl.load(constants + t + 2), tl.load(constants + t + 3)
+    slope = tl.load(g + at, there, 0.0) * share
+    m = BETA1 * tl.load(mean + at, there, 0.0) + (1.0 - BETA1) * slope
+    v = BETA2 * tl.load(square + at, there, 0.0) + (1.0 - BETA2) * slope * slope
+    new = tl.load(x + at, there, 0.0) - rate * (m * by_mean) / (tl.sqrt(v * by_square) + TINY)
+    norm = tl.sqrt(tl.sum(tl.where(there, new * new, 0.0), axis=0))
+    new = new * tl.minimum(max_norm / tl.maximum(norm, 1e-30), 1.0)
+    tl.store(x + at, new, there)
+    tl.store(mean + at, m, there)
+    tl.store(square + at, v, there)
+
+
+def best_of_bags(S: Any, offsets: Any, counts: Any, K: int, n_all: int) -> tuple[Any, Any, Any]:
+    """Best score, sub-concept and row for every bag and label; bags that do not count have scores of 0."""
+    n = len(offsets) - 1
+    best = torch.empty((n, n_all), device=S.device)
+    which, source = (torch.empty((n, n_all), dtype=torch.int64, device=S.device) for _ in range(2))
+    grid = (n, triton.cdiv(n_all, _COLUMNS))
+    _best_kernel[grid](S, offsets, counts, best, which, source, n_all, K=K, ALL=n_all, COLUMNS=_COLUMNS)
+    return best, which, source
+
+
+def slopes_of(best: Any, relevant: Any, counts: Any, harmonic: Any) -> tuple[Any, Any]:
+    """Slopes of all scores, and the loss of all bags."""
+    n, n_all = best.shape
+    slopes, losses = torch.empty_like(best), torch.empty(n, dtype=torch.float64, device=best.device)
+    size = triton.next_power_of_2(n_all)
+    _slopes_kernel[(n,)](best, relevant, counts, harmonic, slopes, losses, n_all, ALL=size)
+    return slopes, losses.sum()
+
+
+def adam(
+    x: Any, g: Any, mean: Any, square: Any, constants: Any, step: Any, max_norm: float, betas: Any
+) -> None:
+    """Move every row of ``x``, and cap it; ``constants`` has a row of rate, corrections and share a step."""
+    m = x.shape[-1]
+    n = x.numel() // m
+    width = triton.next_power_of_2(m)
+    _adam_kernel[(n,)](x, g, mean, square, constants, step, max_norm, *betas, WIDTH=width, M=m)
