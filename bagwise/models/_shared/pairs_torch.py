@@ -3,7 +3,8 @@
 The matrix of all pairs is never whole: some rows of one set at a time beside all of the other. Blocks that do
 not fit the card are halved. Squared distances are ``|x|^2 + |z|^2 - 2 x'z`` of centred instances, so equal
 instances are at a distance of rounding, where the compiled loops of `bagwise.models.distance.hausdorff` give
-exactly 0.
+exactly 0. All three terms come out of one product, of instances with two more columns: what goes over the
+pairs once more costs as much as the product itself.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 
 from bagwise.bags import runs
+from bagwise.kernels.torch_move import as_tensor, fetched
 from bagwise.kernels.torch_ops import Segments, _reduce
 
 Tensor = torch.Tensor
@@ -36,18 +38,21 @@ def kernel_sums(X, offsets, weights, Z, z_offsets, z_weights, gamma: float, devi
     """
     symmetric = Z is None
     dtype = torch.float32 if device.type == "cuda" else torch.float64
-    left, right = _centred(X, X if symmetric else Z, device, dtype)
-    u = torch.as_tensor(weights).to(device, dtype)
-    v = u if symmetric else torch.as_tensor(z_weights).to(device, dtype)
+    left, right = _centred(X, X if symmetric else Z, device)
+    u = as_tensor(weights).to(device, torch.float64)
+    v = u if symmetric else as_tensor(z_weights).to(device, torch.float64)
+    # exponents -gamma |x - z|^2 + log(u v) of all pairs as one product
+    left = torch.cat([left * np.sqrt(2.0 * gamma), torch.log(u)[:, None] - gamma * _lengths(left)], dim=1)
+    right = torch.cat([right * np.sqrt(2.0 * gamma), torch.log(v)[:, None] - gamma * _lengths(right)], dim=1)
+    left, right = _with_ones(left, -1).to(dtype), _with_ones(right, -2).to(dtype)
     z_offsets = offsets if symmetric else z_offsets
     out = torch.zeros((len(offsets) - 1, len(z_offsets) - 1), dtype=torch.float64, device=device)
 
     def block(a: int, b: int) -> None:
         first = a if symmetric else 0
         rows, columns = slice(int(offsets[a]), int(offsets[b])), slice(int(z_offsets[first]), None)
-        K = _squared(right[columns], left[rows])  # (columns, rows): sums run down the columns
-        K = K.mul_(-gamma).exp_().mul_(v[columns, None])
-        sums = _reduce(K, Segments.of(z_offsets[first:] - z_offsets[first], device), "sum") * u[rows]
+        K = (right[columns] @ left[rows].T).exp_()  # (columns, rows): sums run down the columns
+        sums = _reduce(K, Segments.of(z_offsets[first:] - z_offsets[first], device), "sum")
         at = Segments.of(offsets[a : b + 1] - offsets[a], device)
         total = _reduce(sums.T.double().contiguous(), at, "sum")
         out[a:b, first:] = total
@@ -55,8 +60,7 @@ def kernel_sums(X, offsets, weights, Z, z_offsets, z_weights, gamma: float, devi
             out[first:, a:b] = total.T
 
     _over_blocks(block, offsets, max(_CELLS // max(len(right), 1), 1))
-    found = out.cpu().numpy()
-    return (found + found.T) / 2.0 if symmetric else found
+    return fetched((out + out.T) / 2.0 if symmetric else out)
 
 
 def hausdorff(X, offsets, Z, z_offsets, kind: str, device: Any) -> np.ndarray:
@@ -70,7 +74,9 @@ def hausdorff(X, offsets, Z, z_offsets, kind: str, device: Any) -> np.ndarray:
            [0.75, 0.  ]])
     """
     symmetric = Z is None
-    left, right = _centred(X, X if symmetric else Z, device, torch.float64)
+    left, right = _centred(X, X if symmetric else Z, device)
+    left = _with_ones(torch.cat([-2.0 * left, _lengths(left)], dim=1), -1)
+    right = _with_ones(torch.cat([right, _lengths(right)], dim=1), -2)
     z_offsets = offsets if symmetric else z_offsets
     out = torch.zeros((len(offsets) - 1, len(z_offsets) - 1), dtype=torch.float64, device=device)
     how = {"max": "max", "average": "sum", "min": "min"}[kind]
@@ -78,12 +84,11 @@ def hausdorff(X, offsets, Z, z_offsets, kind: str, device: Any) -> np.ndarray:
     def block(a: int, b: int) -> None:
         first = a if symmetric else 0
         rows, columns = slice(int(offsets[a]), int(offsets[b])), slice(int(z_offsets[first]), None)
-        D = _squared(right[columns], left[rows])
         at = Segments.of(offsets[a : b + 1] - offsets[a], device)
         z_at = Segments.of(z_offsets[first:] - z_offsets[first], device)
-        from_rows = _reduce(D, z_at, "min").T.contiguous()  # of every row, to the nearest in every column bag
-        from_columns = _reduce(D.T.contiguous(), at, "min").T.contiguous()  # of every column, likewise
-        del D
+        # of every row, to the nearest in every column bag; and of every column, likewise
+        from_rows = _reduce(right[columns] @ left[rows].T, z_at, "min").clamp_min_(0.0).T.contiguous()
+        from_columns = _reduce(left[rows] @ right[columns].T, at, "min").clamp_min_(0.0).T.contiguous()
         if kind == "average":
             from_rows, from_columns = from_rows.sqrt_(), from_columns.sqrt_()
         forth, back = _reduce(from_rows, at, how), _reduce(from_columns, z_at, how).T
@@ -99,23 +104,27 @@ def hausdorff(X, offsets, Z, z_offsets, kind: str, device: Any) -> np.ndarray:
     _over_blocks(block, offsets, max(_CELLS // 2 // max(len(right), 1), 1))
     if symmetric:
         out.fill_diagonal_(0.0)  # every instance is its own nearest
-    return out.cpu().numpy()
+    return fetched(out)
 
 
-def _centred(X, Z, device: Any, dtype: Any) -> tuple[Tensor, Tensor]:
+def _centred(X, Z, device: Any) -> tuple[Tensor, Tensor]:
     """Both sets on the device, moved so that the mean of the second is 0: smaller numbers cancel less."""
-    right = torch.as_tensor(np.ascontiguousarray(Z)).to(device).to(torch.float64)
+    right = as_tensor(Z).to(device).to(torch.float64)
     middle = right.mean(dim=0)
-    right = (right - middle).to(dtype)
+    right = right - middle
     if X is Z:
         return right, right
-    return (torch.as_tensor(np.ascontiguousarray(X)).to(device).to(torch.float64) - middle).to(dtype), right
+    return as_tensor(X).to(device).to(torch.float64) - middle, right
 
 
-def _squared(Z: Tensor, X: Tensor) -> Tensor:
-    """Squared distances (len(Z), len(X)), never below 0."""
-    D = torch.addmm(X.square().sum(dim=1)[None, :], Z, X.T, alpha=-2.0)
-    return D.add_(Z.square().sum(dim=1)[:, None]).clamp_min_(0.0)
+def _lengths(X: Tensor) -> Tensor:
+    return X.square().sum(dim=1, keepdim=True)
+
+
+def _with_ones(X: Tensor, place: int) -> Tensor:
+    """A column of ones behind the last one (-1) or before it (-2)."""
+    ones = torch.ones_like(X[:, :1])
+    return torch.cat([X, ones] if place == -1 else [X[:, :-1], ones, X[:, -1:]], dim=1)
 
 
 def _over_blocks(block: Callable[[int, int], None], offsets: np.ndarray, n_rows: int) -> None:
