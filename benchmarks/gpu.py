@@ -1,8 +1,9 @@
 """Speed on a card, beside the processor and beside plain torch, all in one run.
 
-    python benchmarks/gpu.py [attention mimlfast pairs] [--sival sival.npz] [--times 5]
+    python benchmarks/gpu.py [attention mimlfast mimlfast_large ored estep gp pairs] [--sival sival.npz]
 
-Needs torch and a card; `attention` takes 25 GB of its memory. The best of several runs is printed.
+Needs torch and a card; `attention` takes 25 GB of its memory, `mimlfast_large` 30 GB of it and 60 GB of the
+machine's. The best of several runs is printed.
 """
 
 from __future__ import annotations
@@ -13,14 +14,20 @@ import time
 import numpy as np
 import torch
 
-from bagwise import read
+from bagwise import Bags, read
+from bagwise.base.blocks import Block
 from bagwise.datasets import make_msra_like
 from bagwise.kernels.torch_ops import Segments
 from bagwise.metrics import ranking_loss
-from bagwise.models import MIMLFast
+from bagwise.models import MIMLFast, ORedLogisticRegression
+from bagwise.models._shared.scaling import learn_scaling
 from bagwise.models.deep.losses import bag_losses
 from bagwise.models.deep.network import Network, Plan
 from bagwise.models.distance.hausdorff import hausdorff_distances
+from bagwise.models.ored.card import likelihood_on_card
+from bagwise.models.ored.parts import Setup, Treatment
+from bagwise.models.ored.union_posterior import union_residual
+from bagwise.models.ored.union_torch import groups_of, union_residuals
 from bagwise.models.svm.set_kernel import set_kernel
 
 CARD = torch.device("cuda")
@@ -103,6 +110,106 @@ def mimlfast(times: int) -> None:
         )
 
 
+def mimlfast_large(times: int) -> None:
+    small = make_msra_like(n_bags=33_000, random_state=0)
+    train, copies = 30_000, 100
+    given = np.asarray(small.bags[:train].X, dtype=np.float32)
+    X = np.empty((copies * len(given), given.shape[1]), dtype=np.float32)
+    there = torch.as_tensor(given).to(CARD)
+    for k in range(copies):  # every copy with noise of its own
+        noisy = there + 0.1 * there.std(dim=0) * torch.randn_like(there)
+        X[k * len(given) : (k + 1) * len(given)] = noisy.cpu().numpy()
+    offsets = np.asarray(small.bags.offsets[: train + 1])
+    starts = [offsets[:-1] + k * offsets[-1] for k in range(copies)]
+    bags = Bags(X, np.concatenate([*starts, [copies * offsets[-1]]]))
+    Y = np.tile(small.Y[:train], (copies, 1))
+    del there
+    test = small.bags[train:].with_X(small.bags[train:].X.astype(np.float32))
+    model = MIMLFast(device="cuda", random_state=0)
+    start = time.perf_counter()
+    model.fit(bags, Y)
+    seconds = time.perf_counter() - start
+    loss = ranking_loss(small.Y[train:], model.decision_function(test))
+    print(
+        f"MIMLFast, {bags.shape} bags x features, {X.nbytes / 1e9:.1f} GB: {seconds:.1f} s, loss {loss:.4f}"
+    )
+
+
+def _sets(n_bags: int, size: int, d: int, n_labels: int, per_bag: int) -> tuple[Bags, np.ndarray]:
+    """Bags with sets of one size; every instance is of one of its bag's labels, and each is there."""
+    rng = np.random.default_rng(0)
+    labels = rng.permuted(np.tile(np.arange(n_labels), (n_bags, 1)), axis=1)[:, :per_bag]
+    which = np.concatenate(
+        [np.tile(np.arange(per_bag), (n_bags, 1)), rng.integers(0, per_bag, (n_bags, size - per_bag))], axis=1
+    )
+    carried = np.take_along_axis(labels, which, axis=1).ravel()
+    generator = torch.Generator(CARD).manual_seed(0)
+    centres = 0.5 * torch.randn(n_labels, d, device=CARD, generator=generator)
+    X = np.empty((n_bags * size, d), dtype=np.float32)
+    for first in range(0, len(X), 1 << 20):
+        of = torch.as_tensor(carried[first : first + (1 << 20)]).to(CARD)
+        noise = torch.randn(len(of), d, device=CARD, generator=generator)
+        X[first : first + (1 << 20)] = (centres[of] + noise).cpu().numpy()
+    Y = np.zeros((n_bags, n_labels), dtype=np.int8)
+    np.put_along_axis(Y, labels, 1, axis=1)
+    return Bags(X, np.arange(0, n_bags * size + 1, size)), Y
+
+
+def ored(times: int) -> None:
+    bags, Y = _sets(1_000_000, 10, 128, 20, 3)
+    inference = {"method": "auto", "max_labels": 16, "n_threads": 16}
+    how = Treatment(False, 16, "candidates", 0.0, inference)
+    scaling = learn_scaling(bags.X[:100_000], "standard")
+    setup = Setup(how, np.arange(20), scaling, None, True)
+    problem = likelihood_on_card(setup, Block(bags, Y, np.ones(len(bags))), CARD)
+    W = 0.05 * np.random.default_rng(0).normal(size=problem.shape)
+    once = best(lambda: problem.value_and_gradient(W), times)
+    again = [problem.value_and_gradient(W)[1] for _ in range(2)]
+    print(
+        f"ORed, {len(bags)} bags, {bags.shape[0]} x 128, 20 labels, sets of 3: value and gradient "
+        f"{1e3 * once:.2f} ms; the same bits twice: {bool((again[0] == again[1]).all())}"
+    )
+    del problem
+    model = ORedLogisticRegression(device="cuda")
+    whole = best(lambda: model.fit(bags, Y), min(times, 2))
+    print(f"ORed, whole fit with held-out bags: {whole:.2f} s, {model.n_iter_} iterations")
+    few = bags[:2000]
+    right = (model.predict(few) == Y[:2000]).mean()
+    other = ORedLogisticRegression(device="cpu", n_jobs=-1)
+    start = time.perf_counter()
+    other.fit(bags[:50_000], Y[:50_000])
+    here = time.perf_counter() - start
+    start = time.perf_counter()
+    model.fit(bags[:50_000], Y[:50_000])
+    there = time.perf_counter() - start
+    apart = np.abs(other.decision_function(few) - model.decision_function(few)).max()
+    print(f"ORed, 50,000 of them: card {there:.2f} s, processor {here:.2f} s; scores differ by {apart:.1e}")
+    print(f"ORed, labels of 2,000 training bags right: {right:.4f}")
+
+
+def estep(times: int) -> None:
+    for k in (1, 3, 6, 8, 10, 12):
+        n_bags, size = 100_000, 16
+        bags = np.arange(0, n_bags * size + 1, size)
+        rng = np.random.default_rng(0)
+        Y = np.zeros((n_bags, 20), dtype=np.int8)
+        np.put_along_axis(Y, rng.permuted(np.tile(np.arange(20), (n_bags, 1)), axis=1)[:, :k], 1, axis=1)
+        logits = torch.randn(n_bags * size, 20, device=CARD)
+        out = torch.empty_like(logits)
+        groups, _ = groups_of(bags, Y, np.ones(n_bags), background=False, max_labels=16, device=CARD)
+        mine = best(lambda: union_residuals(logits, groups, out), times)
+        copy = best(lambda: out.copy_(logits), times)
+        left = len(union_residuals(logits, groups, out)[1])
+        host = logits[: 2000 * size].double().cpu().numpy()
+        room = np.empty_like(host)
+        given = bags[:2001], Y[:2000], np.ones(2000)
+        here = best(lambda: union_residual(host, *given, room, n_threads=16), 3) * n_bags / 2000
+        print(
+            f"E-step, 100,000 bags x 16 instances, sets of {k:2d}: {1e3 * mine:.2f} ms, copying its input "
+            f"{1e3 * copy:.2f} ms, processor about {1e3 * here:.0f} ms; left to the processor {left}"
+        )
+
+
 def pairs(times: int, path: str | None) -> None:
     if path:
         bags = read(path).bags
@@ -139,7 +246,7 @@ def pairs(times: int, path: str | None) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="*", default=["attention", "mimlfast", "pairs"])
+    parser.add_argument("what", nargs="*", default=["attention", "mimlfast", "ored", "estep", "pairs"])
     parser.add_argument("--sival")
     parser.add_argument("--times", type=int, default=5)
     arguments = parser.parse_args()
@@ -148,7 +255,7 @@ def main() -> None:
         if what == "pairs":
             pairs(arguments.times, arguments.sival)
         else:
-            {"attention": attention, "mimlfast": mimlfast}[what](arguments.times)
+            globals()[what](arguments.times)
 
 
 if __name__ == "__main__":
