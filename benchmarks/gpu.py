@@ -189,25 +189,28 @@ def ored(times: int) -> None:
 
 def estep(times: int) -> None:
     for k in (1, 3, 6, 8, 10, 12):
-        n_bags, size = 100_000, 16
-        bags = np.arange(0, n_bags * size + 1, size)
-        rng = np.random.default_rng(0)
-        Y = np.zeros((n_bags, 20), dtype=np.int8)
-        np.put_along_axis(Y, rng.permuted(np.tile(np.arange(20), (n_bags, 1)), axis=1)[:, :k], 1, axis=1)
-        logits = torch.randn(n_bags * size, 20, device=CARD)
-        out = torch.empty_like(logits)
-        groups, _ = groups_of(bags, Y, np.ones(n_bags), background=False, max_labels=16, device=CARD)
-        mine = best(lambda: union_residuals(logits, groups, out), times)
-        copy = best(lambda: out.copy_(logits), times)
-        left = len(union_residuals(logits, groups, out)[1])
-        host = logits[: 2000 * size].double().cpu().numpy()
-        room = np.empty_like(host)
-        given = bags[:2001], Y[:2000], np.ones(2000)
-        here = best(lambda: union_residual(host, *given, room, n_threads=16), 3) * n_bags / 2000
-        print(
-            f"E-step, 100,000 bags x 16 instances, sets of {k:2d}: {1e3 * mine:.2f} ms, copying its input "
-            f"{1e3 * copy:.2f} ms, processor about {1e3 * here:.0f} ms; left to the processor {left}"
-        )
+        _estep(k, times)
+
+
+def _estep(k: int, times: int, n_bags: int = 100_000, size: int = 16) -> None:
+    bags = np.arange(0, n_bags * size + 1, size)
+    rng = np.random.default_rng(0)
+    Y = np.zeros((n_bags, 20), dtype=np.int8)
+    np.put_along_axis(Y, rng.permuted(np.tile(np.arange(20), (n_bags, 1)), axis=1)[:, :k], 1, axis=1)
+    logits = torch.randn(n_bags * size, 20, device=CARD)
+    out = torch.empty_like(logits)
+    groups, _ = groups_of(bags, Y, np.ones(n_bags), background=False, max_labels=16, device=CARD)
+    mine = best(lambda: union_residuals(logits, groups, out), times)
+    copy = best(lambda: out.copy_(logits), times)
+    left = len(union_residuals(logits, groups, out)[1])
+    host = logits[: 2000 * size].double().cpu().numpy()
+    room = np.empty_like(host)
+    given = bags[:2001], Y[:2000], np.ones(2000)
+    here = best(lambda: union_residual(host, *given, room, n_threads=16), 3) * n_bags / 2000
+    print(
+        f"E-step, 100,000 bags x 16 instances, sets of {k:2d}: {1e3 * mine:.2f} ms, copying its input "
+        f"{1e3 * copy:.2f} ms, processor about {1e3 * here:.0f} ms; left to the processor {left}"
+    )
 
 
 def pairs(times: int, path: str | None) -> None:
