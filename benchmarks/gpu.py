@@ -155,21 +155,23 @@ def _sets(n_bags: int, size: int, d: int, n_labels: int, per_bag: int) -> tuple[
     return Bags(X, np.arange(0, n_bags * size + 1, size)), Y
 
 
-def ored(times: int) -> None:
-    bags, Y = _sets(1_000_000, 10, 128, 20, 3)
+def _value_and_gradient(bags: Bags, Y: np.ndarray, times: int) -> None:
     inference = {"method": "auto", "max_labels": 16, "n_threads": 16}
     how = Treatment(False, 16, "candidates", 0.0, inference)
-    scaling = learn_scaling(bags.X[:100_000], "standard")
-    setup = Setup(how, np.arange(20), scaling, None, True)
+    setup = Setup(how, np.arange(20), learn_scaling(bags.X[:100_000], "standard"), None, True)
     problem = likelihood_on_card(setup, Block(bags, Y, np.ones(len(bags))), CARD)
     W = 0.05 * np.random.default_rng(0).normal(size=problem.shape)
     once = best(lambda: problem.value_and_gradient(W), times)
     again = [problem.value_and_gradient(W)[1] for _ in range(2)]
     print(
-        f"ORed, {len(bags)} bags, {bags.shape[0]} x 128, 20 labels, sets of 3: value and gradient "
+        f"ORed, {len(bags)} bags, {bags.n_instances} x 128, 20 labels, sets of 3: value and gradient "
         f"{1e3 * once:.2f} ms; the same bits twice: {bool((again[0] == again[1]).all())}"
     )
-    del problem
+
+
+def ored(times: int) -> None:
+    bags, Y = _sets(1_000_000, 10, 128, 20, 3)
+    _value_and_gradient(bags, Y, times)
     model = ORedLogisticRegression(device="cuda")
     whole = best(lambda: model.fit(bags, Y), min(times, 2))
     print(f"ORed, whole fit with held-out bags: {whole:.2f} s, {model.n_iter_} iterations")
