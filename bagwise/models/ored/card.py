@@ -8,7 +8,7 @@ halved, and stay so.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from bagwise.models.ored.likelihood import Phantoms
 from bagwise.models.ored.parts import Setup, clamps_of, usable, with_background
 from bagwise.models.ored.union_posterior import EXACT, union_residual
 from bagwise.models.ored.union_torch import groups_of, union_residuals
-from bagwise.parallel import Parts
+from bagwise.parallel import Parts, held
 
 __all__ = ["CardBlocks", "CardLikelihood", "likelihood_on_card", "logits_on_card"]
 
@@ -40,7 +40,7 @@ class CardBlocks(Blocks):
     """
 
     def __init__(self, block: Block, store: Instances) -> None:
-        super().__init__([_Held(block)], streamed=False, one_thread=False)
+        super().__init__(held(block).items, streamed=False, one_thread=False)
         self.block, self.store = block, store
         self.n_bags, self.n_labels = block.Y.shape
 
@@ -62,23 +62,22 @@ class CardBlocks(Blocks):
         """Number of bags of every block."""
         return np.array([self.n_bags])
 
+    @property
+    def part_rows(self) -> np.ndarray:
+        """Number of instances of every block."""
+        return np.array([self.block.bags.n_instances])
+
+    def sizes(self) -> np.ndarray:
+        """Number of instances of every bag."""
+        return self.block.bags.sizes
+
     def scaling(self, kind: str, row_weights: np.ndarray | None) -> Scaling:
         """The scaling of instances with these weights."""
         return self.store.scaling(kind, row_weights)
 
     def likelihoods(self, setup: Setup) -> Parts:
         """The likelihood as the only part."""
-        return Parts([_Held(_likelihood(setup, self.block, self.store))], streamed=False, one_thread=False)
-
-
-class _Held(NamedTuple):
-    value: Any
-    key: str = "card"
-    name: str = "card"
-    n_bytes: int = 0
-
-    def load(self) -> Any:
-        return self.value
+        return held(_likelihood(setup, self.block, self.store))
 
 
 def likelihood_on_card(setup: Setup, block: Block, card: Any) -> CardLikelihood:
@@ -225,7 +224,8 @@ class _Run:
             value = self._union(logits, R)
         else:
             value = self._with_known(logits, R)
-        return value, R.sum(dim=0, dtype=torch.float64).cpu().numpy(), _transposed_product(R, X)
+        ones = R.new_ones((len(R), 1))
+        return value, _transposed_product(R, ones)[:, 0].cpu().numpy(), _transposed_product(R, X)
 
     def _with_known(self, logits: Tensor, R: Tensor) -> float:
         """With A the classes left to an instance, p(y) = p(A) p(y | A): the union is over p(y | A) alone."""

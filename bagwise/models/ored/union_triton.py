@@ -1,9 +1,10 @@
 """The loop of ``union_torch.py`` for a card: one program for some bags with the same number of labels.
 
-A set of labels is a cell (high, low) of a table per bag, so that the mass q of an instance in every set is a
-sum of two short vectors, and sums over the sets with a label are sums along one side of the table. Two passes
-over the instances of a bag: the products F of all sets, then posteriors and residuals. The softmax is taken
-in single precision, everything over sets in double.
+Two passes over the instances of a bag: the products F of all sets of labels, then posteriors and residuals.
+The softmax is taken in single precision, everything over sets in double. With few labels every set is a
+column, and labels are gone through one by one. With many, a set is a cell (high, low) of a table, so that the
+mass q of an instance in every set is a sum of two short vectors, and sums over the sets with a label are sums
+along one side of the table.
 """
 
 from __future__ import annotations
@@ -14,7 +15,113 @@ import torch
 import triton
 import triton.language as tl
 
-_TABLE = 512  # cells of the tables of one program, where bags have fewer
+_FEW = 5  # labels up to which sets are columns
+_CELLS = 512  # cells of the sets of one program, where bags have fewer
+_LOGITS = 4096  # of one program
+
+
+@triton.jit
+def _quotients(F, q):
+    """F / q by one step of Newton's from single precision: a division of doubles takes far longer."""
+    some = q > 1e-30
+    q = tl.where(some, q, 1.0)
+    guess = (1.0 / q.to(tl.float32)).to(tl.float64)
+    return tl.where(some, F * (guess * (2.0 - q * guess)), 0.0)
+
+
+@triton.jit
+def _few_row(logits, at, there, columns, n_classes, some_labels, N_LABELS: tl.constexpr):
+    """Softmax of one instance of every bag; of its labels the largest logit, one over their mass, its log."""
+    x = tl.load(
+        logits + at[:, None] + columns[None, :],
+        there[:, None] & (columns < n_classes)[None, :],
+        -float("inf"),
+    )
+    top = tl.where(there, tl.max(x, axis=1), 0.0)
+    p = tl.exp(x - top[:, None])
+    total = tl.where(there, tl.sum(p, axis=1), 1.0)
+    best = tl.full(at.shape, -float("inf"), tl.float32)
+    for c in tl.static_range(N_LABELS):
+        best = tl.maximum(best, tl.load(logits + at + tl.load(some_labels + c), there, 0.0))
+    mass = tl.zeros(at.shape, tl.float64)
+    for c in tl.static_range(N_LABELS):
+        mass += tl.exp(tl.load(logits + at + tl.load(some_labels + c), there, 0.0) - best).to(tl.float64)
+    log_mass = (best - top) + tl.log(mass.to(tl.float32)) - tl.log(total)
+    return p / total[:, None], best, 1.0 / mass, log_mass
+
+
+@triton.jit
+def _few_kernel(
+    logits,
+    out,
+    starts,
+    sizes,
+    all_labels,
+    weights,
+    loglik,
+    n_bags,
+    n_classes,
+    limit_slope,
+    limit_base,
+    K: tl.constexpr,
+    BACKGROUND: tl.constexpr,
+    CLASSES: tl.constexpr,
+    BAGS: tl.constexpr,
+):
+    N_LABELS: tl.constexpr = K + BACKGROUND
+    b = tl.program_id(0) * BAGS + tl.arange(0, BAGS)
+    inside = b < n_bags
+    b = tl.where(inside, b, 0)
+    start = tl.load(starts + b)
+    n = tl.where(inside, tl.load(sizes + b), 0)
+    weight = tl.load(weights + b).to(tl.float32)
+    most = tl.max(n, axis=0)
+    columns, sets = tl.arange(0, CLASSES), tl.arange(0, 1 << K)
+    some_labels = all_labels + b * N_LABELS
+    signs = tl.full((1 << K,), 1.0 - 2.0 * (K % 2), tl.float64)
+    for c in tl.static_range(K):
+        signs = tl.where(((sets >> c) & 1) == 1, -signs, signs)
+
+    F = tl.full((BAGS, 1 << K), 1.0, tl.float64)
+    log_p = tl.zeros((BAGS,), tl.float64)
+    for i in range(most):
+        there = inside & (i < n)
+        at = (start + i) * n_classes
+        _p, best, share, log_mass = _few_row(logits, at, there, columns, n_classes, some_labels, N_LABELS)
+        q = tl.zeros((BAGS, 1 << K), tl.float64)
+        for c in tl.static_range(N_LABELS):
+            r = tl.exp(tl.load(logits + at + tl.load(some_labels + c), there, 0.0) - best).to(tl.float64)
+            q += tl.where((((sets >> c) & 1) == 1)[None, :] | (c == K), r[:, None], 0.0)
+        F *= tl.where(there[:, None], q * share[:, None], 1.0)
+        log_p += tl.where(there, log_mass, 0.0).to(tl.float64)
+    magnitude = tl.sum(F, axis=1)
+    F *= signs[None, :]
+    cover = tl.sum(F, axis=1)
+    fine = cover > (limit_slope * n + limit_base) * magnitude
+    found = tl.where(fine, log_p + tl.log(tl.where(fine, cover, 1.0)), float("nan"))
+    tl.store(loglik + b, found, inside)
+
+    for i in range(most):
+        there = inside & (i < n)
+        at = (start + i) * n_classes
+        p, best, share, log_mass = _few_row(logits, at, there, columns, n_classes, some_labels, N_LABELS)
+        q = tl.zeros((BAGS, 1 << K), tl.float64)
+        for c in tl.static_range(N_LABELS):
+            r = tl.exp(tl.load(logits + at + tl.load(some_labels + c), there, 0.0) - best).to(tl.float64)
+            q += tl.where((((sets >> c) & 1) == 1)[None, :] | (c == K), r[:, None], 0.0)
+        g = _quotients(F, q * share[:, None])
+        total = tl.zeros((BAGS,), tl.float64)
+        Q = tl.zeros((BAGS, CLASSES), tl.float32)
+        for c in tl.static_range(N_LABELS):
+            label = tl.load(some_labels + c)
+            r = tl.exp(tl.load(logits + at + label, there, 0.0) - best).to(tl.float64)
+            with_c = (((sets >> c) & 1) == 1)[None, :] | (c == K)
+            J = tl.maximum(r * tl.sum(tl.where(with_c, g, 0.0), axis=1), 0.0)
+            total += J
+            Q = tl.where(columns[None, :] == label[:, None], J.to(tl.float32)[:, None], Q)
+        Q = Q / tl.where(total > 0.0, total, 1.0).to(tl.float32)[:, None]
+        kept = there[:, None] & (columns < n_classes)[None, :]
+        tl.store(out + at[:, None] + columns[None, :], weight[:, None] * (Q - p), kept)
 
 
 @triton.jit
@@ -105,11 +212,7 @@ def _residual_kernel(
         q_low = tl.sum(r[:, :, None] * in_low[None, :, :], axis=1)
         q_high = tl.sum(r[:, :, None] * in_high[None, :, :], axis=1)
         q = q_high[:, :, None] + q_low[:, None, :]
-        # a quotient by one step of Newton's from single precision: a division of doubles takes far longer
-        some = q > 1e-30
-        q = tl.where(some, q, 1.0)
-        guess = (1.0 / q.to(tl.float32)).to(tl.float64)
-        g = tl.where(some, F * (guess * (2.0 - q * guess)), 0.0)
+        g = _quotients(F, q)
         by_low, by_high = tl.sum(g, axis=1), tl.sum(g, axis=2)
         J = tl.sum(by_low[:, None, :] * in_low[None, :, :], axis=2)
         J += tl.sum(by_high[:, None, :] * in_high[None, :, :], axis=2)
@@ -128,30 +231,18 @@ def residuals(logits: torch.Tensor, group: Any, out: torch.Tensor) -> torch.Tens
     """Residuals of one group; the log-likelihood of each bag, NaN where it is left."""
     from bagwise.models.ored.union_torch import needed_cover
 
-    k, n = group.n_labels, len(group.bags)
+    k, n, n_classes = group.n_labels, len(group.bags), logits.shape[1]
     loglik = torch.empty(n, dtype=torch.float64, device=logits.device)
     base = float(needed_cover(0.0, k))
+    limits = float(needed_cover(1.0, k)) - base, base
+    classes = triton.next_power_of_2(n_classes)
+    bags = max(1, min(_CELLS >> k, _LOGITS // classes))
     low = (k + 1) // 2
-    bags = max(1, _TABLE >> k)
-    _residual_kernel[(triton.cdiv(n, bags),)](
-        logits,
-        out,
-        group.starts,
-        group.sizes,
-        group.labels,
-        group.weights,
-        loglik,
-        n,
-        logits.shape[1],
-        float(needed_cover(1.0, k)) - base,
-        base,
-        K=k,
-        BACKGROUND=int(group.background),
-        LOW=low,
-        HIGH=k - low,
-        LABELS=triton.next_power_of_2(max(k + group.background, 1)),
-        CLASSES=triton.next_power_of_2(logits.shape[1]),
-        BAGS=bags,
-        num_warps=4,
-    )
+    given = group.starts, group.sizes, group.labels, group.weights
+    sizes = {"K": k, "BACKGROUND": int(group.background), "CLASSES": classes, "BAGS": bags}
+    if k > _FEW:
+        labels = triton.next_power_of_2(k + group.background)
+        sizes |= {"LOW": low, "HIGH": k - low, "LABELS": labels}
+    kernel = _few_kernel if k <= _FEW else _residual_kernel
+    kernel[(triton.cdiv(n, bags),)](logits, out, *given, loglik, n, n_classes, *limits, **sizes, num_warps=4)
     return loglik
