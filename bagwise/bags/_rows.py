@@ -10,6 +10,7 @@ from scipy import sparse
 from bagwise.errors import DataError
 
 _BLOCK = 1 << 20  # values looked at together; small enough to stay in cache
+_MANY = 1 << 25  # values from which more than one thread looks
 Matrix = Any  # np.ndarray or scipy.sparse.csr_array; neither library has a type for both
 
 
@@ -140,11 +141,20 @@ def first_not_finite(X: Any) -> tuple[int, int] | None:
 
 
 def _first_bad_value(values: np.ndarray) -> int | None:
+    if len(values) < _MANY:
+        return _first_bad_of(values, 0, len(values))
+    from bagwise.parallel import cores, in_threads  # joblib; small bags do without
+
+    found = in_threads(lambda first, last: _first_bad_of(values, first, last), len(values), min(8, cores()))
+    return next((k for k in found if k is not None), None)
+
+
+def _first_bad_of(values: np.ndarray, first: int, last: int) -> int | None:
     # A sum is one pass and makes no second array; it is finite only if every value is. A sum of
     # finite values may overflow, so a block with an infinite sum is looked at value by value.
     with np.errstate(over="ignore", invalid="ignore"):
-        for start in range(0, len(values), _BLOCK):
-            block = values[start : start + _BLOCK]
+        for start in range(first, last, _BLOCK):
+            block = values[start : min(start + _BLOCK, last)]
             if not np.isfinite(block.sum()):
                 bad = np.flatnonzero(~np.isfinite(block))
                 if bad.size:

@@ -23,11 +23,13 @@ Tensor = torch.Tensor
 _CELLS = 1 << 28  # pairs of instances at a time
 
 
-def kernel_sums(X, offsets, weights, Z, z_offsets, z_weights, gamma: float, device: Any) -> np.ndarray:
+def kernel_sums(
+    X, offsets, weights, Z, z_offsets, z_weights, gamma: float, device: Any, *, single: bool = True
+) -> np.ndarray:
     """Weighted sums of ``exp(-gamma |x - z|^2)`` over the pairs of instances of every pair of bags.
 
-    ``Z`` None is ``X`` itself, at half the work. Instances and blocks are float32 on a card, float64
-    elsewhere.
+    ``Z`` None is ``X`` itself, at half the work. Instances and blocks are float32 on a card if ``single``,
+    float64 elsewhere.
 
     Examples
     --------
@@ -37,7 +39,7 @@ def kernel_sums(X, offsets, weights, Z, z_offsets, z_weights, gamma: float, devi
            [1.368, 1.   ]])
     """
     symmetric = Z is None
-    dtype = torch.float32 if device.type == "cuda" else torch.float64
+    dtype = torch.float32 if single and device.type == "cuda" else torch.float64
     left, right = _centred(X, X if symmetric else Z, device)
     u = as_tensor(weights).to(device, torch.float64)
     v = u if symmetric else as_tensor(z_weights).to(device, torch.float64)
@@ -45,7 +47,8 @@ def kernel_sums(X, offsets, weights, Z, z_offsets, z_weights, gamma: float, devi
     left = torch.cat([left * np.sqrt(2.0 * gamma), torch.log(u)[:, None] - gamma * _lengths(left)], dim=1)
     right = torch.cat([right * np.sqrt(2.0 * gamma), torch.log(v)[:, None] - gamma * _lengths(right)], dim=1)
     left, right = _with_ones(left, -1).to(dtype), _with_ones(right, -2).to(dtype)
-    z_offsets = offsets if symmetric else z_offsets
+    offsets = offsets - offsets[0]
+    z_offsets = offsets if symmetric else z_offsets - z_offsets[0]
     out = torch.zeros((len(offsets) - 1, len(z_offsets) - 1), dtype=torch.float64, device=device)
 
     def block(a: int, b: int) -> None:

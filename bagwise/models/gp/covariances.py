@@ -12,6 +12,7 @@ from bagwise.bags import instance_rows
 from bagwise.kernels.numeric import frozen
 from bagwise.models.gp.gaussian_kernels import gaussian_means, gaussian_pair_sums
 from bagwise.parallel import in_threads
+from bagwise.utils.devices import card_for
 from bagwise.utils.pairs import between_bags
 
 BLOCK = 1400  # instances on each side of a block where the kernel is not the compiled one: 16 MB
@@ -58,10 +59,12 @@ class InstanceKernel:
         delta of Eq. (2).
     constant : float
         Added to every value: the prior variance of an offset common to all instances.
+    device : str, default="cpu"
+        Where Gaussian kernels of dense instances are computed, if they are many.
     """
 
-    def __init__(self, kernel: Any, width: float, constant: float) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: Any, width: float, constant: float, device: str = "cpu") -> None:
+        self.kernel, self.device = kernel, device
         self.rate = 1.0 / width**2
         self.constant = constant
 
@@ -70,6 +73,9 @@ class InstanceKernel:
         if self.kernel == "linear":
             return dense(bag_means(X, offsets) @ bag_means(Z, z_offsets).T) + self.constant
         if self.kernel == "gaussian" and not sparse.issparse(X) and not sparse.issparse(Z):
+            card = card_for(self.device, float(len(X)) * len(Z))
+            if card is not None:
+                return self._on_card(X, offsets, Z, z_offsets, card)
             return self._pairs((X, offsets), (Z, z_offsets)) + self.constant
         out = np.zeros((len(offsets) - 1, len(z_offsets) - 1))
         for rows, left, bags in _blocks(offsets):
@@ -101,6 +107,9 @@ class InstanceKernel:
     def gram(self, X: Any, offsets: np.ndarray) -> np.ndarray:
         """Mean kernel between all bags of ``X``."""
         if self.kernel == "gaussian" and not sparse.issparse(X):
+            card = card_for(self.device, float(len(X)) * len(X))
+            if card is not None:
+                return self._on_card(X, offsets, None, None, card)
             bags = X, offsets
             return self._pairs(bags, bags) + self.constant
         K = self.between(X, offsets, X, offsets)
@@ -115,6 +124,15 @@ class InstanceKernel:
             return lambda X, offsets: self.between(X, offsets, Z, z_offsets)
         columns = self._columns(Z)
         return lambda X, offsets: self._gaussian(X, offsets, columns, z_offsets) + self.constant
+
+    def _on_card(self, X, offsets, Z, z_offsets, card):
+        from bagwise.models._shared.pairs_torch import kernel_sums
+
+        def shares(of):
+            return None if of is None else np.repeat(1.0 / np.diff(of), np.diff(of))
+
+        given = X, offsets, shares(offsets), Z, z_offsets, shares(z_offsets)
+        return kernel_sums(*given, self.rate, card, single=False) + self.constant
 
     def _pairs(self, left, right):
         """Mean Gaussian kernel between bags, from known pairs of bags where they are kept."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
 import numpy as np
 from scipy import linalg
@@ -18,7 +16,7 @@ from bagwise.models.gp.posterior import (
     find_mode,
     is_dense,
 )
-from bagwise.models.gp.sums import Point, Problem
+from bagwise.models.gp.sums import Problem
 
 _ASTRAY = 10.0  # growth of the change that sends an extrapolation back
 _LONGEST = 16.0  # longest extrapolation, in plain steps
@@ -94,7 +92,7 @@ def learn_label_covariance(
         if is_dense(problem, root):
             curvature = dense_curvature(problem, mode.point, root)
         else:
-            curvature = rough_curvature(problem, mode.point, root, signs)
+            curvature = block_curvature(problem, mode.point, root, signs)
         w = mode.b @ root
         new = (w.T @ w + root @ curvature.traces @ root) / m  # fixed points of Eq. (32): K H K = 0
         new = constrained(new, structure)
@@ -133,17 +131,12 @@ def _better_start(problem: Problem, b, old_root, root):
     return starts[int(moved > kept)]
 
 
-def rough_curvature(problem: Problem, point: Point, root: np.ndarray, probes: Any = None) -> Curvature:
-    """Curvature at a point from the diagonal blocks."""
-    return block_curvature(problem.diagonals(point), root, partial(problem.bend, point), probes)
-
-
 def final_curvature(problem: Problem, learned: Learned, limit: int) -> Curvature:
     """Exact curvature with covariances where the system is small enough, blocks otherwise."""
     point, root = learned.mode.point, learned.root
     if is_dense(problem, root, max(limit, DENSE_LIMIT)):
         return dense_curvature(problem, point, root, covariance=True)
-    return rough_curvature(problem, point, root)
+    return block_curvature(problem, point, root)
 
 
 def constrained(K: np.ndarray, structure: str) -> np.ndarray:

@@ -91,6 +91,10 @@ class MIMLGP(MIMLClassifier):
         Learning stops when an undamped M step changes ``K_f`` by less, relative to its norm.
     mode : "fast" or "paper", default="fast"
         "paper": width 1 if none is given, eigenvectors with 99.5 % of the trace, exact cross-covariance.
+    device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
+        Where the collective model learns and where Gaussian kernels between dense bags are computed; "auto"
+        takes a card if there is one and the work is large. What decides is in double precision there, too.
+        ``assumption="standard"`` and shards of several parts stay here.
     random_state : int, RandomState or None, default=None
         For the landmarks of "nystroem" and the folds of "cv".
 
@@ -158,7 +162,7 @@ class MIMLGP(MIMLClassifier):
     [(120, 10), (120, 10)]
     """
 
-    traits = Traits(instances="model", probabilities=True, shards=True)
+    traits = Traits(instances="model", probabilities=True, shards=True, device=("cpu", "cuda"))
     _parameters = PARAMETERS
 
     def __init__(
@@ -184,6 +188,7 @@ class MIMLGP(MIMLClassifier):
         max_iter=100,
         tol=1e-3,
         mode="fast",
+        device="auto",
         random_state=None,
     ):
         self.kernel = kernel
@@ -206,6 +211,7 @@ class MIMLGP(MIMLClassifier):
         self.max_iter = max_iter
         self.tol = tol
         self.mode = mode
+        self.device = device
         self.random_state = random_state
 
     @classmethod

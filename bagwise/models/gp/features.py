@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import linalg
+from scipy import linalg, sparse
 
 from bagwise.bags import Bags, instance_rows
 from bagwise.base.blocks import evenly, thinned
@@ -138,6 +138,7 @@ def build_features(
     share: float,
     rank: int | None,
     random_state: np.random.RandomState,
+    card: Any = None,
 ) -> tuple[Parts, FeatureMap]:
     """Factor the mean kernel of bags; for single instances the offsets of `Data` count rows.
 
@@ -162,7 +163,7 @@ def build_features(
             return _in_memory(training, *_eigen(kernel, *training.only(), share, rank))
         if factor == "nystroem":
             return _nystroem(kernel, training, rank, random_state)
-        return _in_memory(training, *_pivoted(kernel, *training.only(), share, rank))
+        return _in_memory(training, *_pivoted(kernel, *training.only(), share, rank, card=card))
 
 
 def _in_memory(training: Training, P: np.ndarray, found: FeatureMap) -> tuple[Parts, FeatureMap]:
@@ -271,37 +272,60 @@ def _pivoted_sample(kernel, training, share, rank):
     return _rotated(kernel, training, found.landmarks, found.offsets, found.projection)
 
 
-def _pivoted(kernel, X, offsets, share, rank, most=RANK_LIMIT):
+def _pivoted(kernel, X, offsets, share, rank, most=RANK_LIMIT, card=None):
     """Pivoted Cholesky factor: one column of the kernel per step, that of the bag explained worst."""
     n = len(offsets) - 1
     limit = min(n, max(1, min(most, int(CELLS_LIMIT / n))) if rank is None else rank)
     left = kernel.with_itself(X, offsets)
-    trace, floor = left.sum(), 1e-10 * left.max()
-    stop = (1.0 - share) * trace if rank is None else 0.0
-    C = np.empty((limit, n))  # one row per step, so that the products below run along memory
-    pivots: list[int] = []
-    column_of = kernel.with_all(X, offsets)
-    while len(pivots) < limit and left.sum() > stop and left.max() > floor:
-        i = int(left.argmax())
-        k = len(pivots)
-        column = column_of(*take_bags(X, offsets, np.array([i])))[0]
-        if k:
-            column -= C[:k, i] @ C[:k]
-        C[k] = column / np.sqrt(column[i])
-        C[k, pivots] = 0.0  # zero but for rounding: what earlier pivots explain whole
-        left = np.maximum(left - C[k] ** 2, 0.0)
-        left[i] = 0.0
-        pivots.append(i)
+    stop = (1.0 - share) * left.sum() if rank is None else 0.0
+    if card is not None and kernel.kernel == "gaussian" and not sparse.issparse(X):
+        C, pivots, own, rotated = _factor_on_card(kernel, X, offsets, left, limit, stop, card)
+    else:
+        with_all = kernel.with_all(X, offsets)
+        C, pivots = _factor(
+            left, lambda i: with_all(*take_bags(X, offsets, np.array([i])))[0], np.empty((limit, n)), stop
+        )
+        own, rotated = C @ C.T, lambda vectors: np.ascontiguousarray(C.T @ vectors)
     m = len(pivots)
     landmarks, z_offsets = take_bags(X, offsets, np.array(pivots))
     # C' = K_np T^{-1} with T the triangle that C' has at the pivots
-    triangle = C[:m, pivots].T
+    triangle = C[:, pivots].T
     inverse = linalg.solve_triangular(triangle, np.eye(m), lower=True).T
-    C = C[:m]
-    _, vectors = linalg.eigh(C @ C.T)
+    _, vectors = linalg.eigh(own)
     vectors = _signed(vectors[:, ::-1])
-    P = np.ascontiguousarray(C.T @ vectors)
-    return P, FeatureMap(kernel, inverse @ vectors, np.zeros(m), landmarks, z_offsets)
+    return rotated(vectors), FeatureMap(kernel, inverse @ vectors, np.zeros(m), landmarks, z_offsets)
+
+
+def _factor(left: Any, column_of: Any, C: Any, stop: float) -> tuple[Any, list[int]]:
+    """Rows of the factor, one per step, so that products run along memory; for arrays and for tensors."""
+    floor, pivots = 1e-10 * float(left.max()), []  # type: ignore[var-annotated]
+    while len(pivots) < len(C) and float(left.sum()) > stop and float(left.max()) > floor:
+        i, k = int(left.argmax()), len(pivots)
+        column = column_of(i)
+        if k:
+            column -= C[:k, i] @ C[:k]
+        C[k] = column / column[i] ** 0.5
+        C[k, pivots] = 0.0  # zero but for rounding: what earlier pivots explain whole
+        left = (left - C[k] ** 2).clip(min=0.0)
+        left[i] = 0.0
+        pivots.append(i)
+    return C[: len(pivots)], pivots
+
+
+def _factor_on_card(kernel, X, offsets, left, limit, stop, card):
+    from bagwise.kernels.torch_move import as_tensor, fetched
+    from bagwise.models.gp.card import columns_on_card
+
+    there = as_tensor(left).to(card)
+    columns = columns_on_card(X, offsets, kernel.rate, kernel.constant, card)
+    C, pivots = _factor(there, columns, there.new_empty((limit, len(left))), stop)
+    at_pivots = np.zeros((len(pivots), len(left)))
+    at_pivots[:, pivots] = fetched(C[:, pivots])
+
+    def rotated(vectors: np.ndarray) -> np.ndarray:
+        return fetched(C.T @ as_tensor(vectors).to(card))
+
+    return at_pivots, pivots, fetched(C @ C.T), rotated
 
 
 def _rotated(kernel, training, landmarks, z_offsets, root):

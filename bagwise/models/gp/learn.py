@@ -12,12 +12,13 @@ from sklearn.utils import check_random_state
 from bagwise.bags import Bags
 from bagwise.errors import quoted
 from bagwise.models.gp.covariances import InstanceKernel
-from bagwise.models.gp.em import Learned, final_curvature, learn_label_covariance, rough_curvature
+from bagwise.models.gp.em import Learned, final_curvature, learn_label_covariance
 from bagwise.models.gp.features import FeatureMap, Features, Training, build_features, mean_instances
 from bagwise.models.gp.likelihood import CollectiveLikelihood, StandardLikelihood
-from bagwise.models.gp.posterior import DENSE_LIMIT, Curvature
+from bagwise.models.gp.posterior import DENSE_LIMIT, Curvature, block_curvature
 from bagwise.models.gp.sums import Problem, Rows
 from bagwise.parallel import Parts, map_reduce, small_products
+from bagwise.utils.devices import card_for
 
 
 @dataclass
@@ -81,7 +82,7 @@ def quick_evidence(
             n_probes=0,
             mode_tol=1e-4,
         )
-        curvature = rough_curvature(problems[-1], learned.mode.point, learned.root)
+        curvature = block_curvature(problems[-1], learned.mode.point, learned.root)
     return learned.mode.objective - 0.5 * curvature.log_det, learned.K
 
 
@@ -113,7 +114,7 @@ def means_of(model: Any, found: Found, training: Training) -> tuple[np.ndarray, 
         if constant > 0:
             return dual[:-1], constant**0.5 * dual[-1], None
         return dual, np.zeros(dual.shape[1]), None
-    dual = found.problem.parts.only().at(learned.mode.point.w)[1] @ learned.K
+    dual = found.problem.parts.only().gradient(learned.mode.point.w) @ learned.K
     # with landmarks that are not all bags: means with all training bags, variances from the landmarks
     return dual, np.zeros(dual.shape[1]), None if features.whole else Bags(*training.only())
 
@@ -140,7 +141,7 @@ def unsettled(model: Any) -> str:
 
 
 def _features(model: Any, training: Training, width: float, random_state: Any) -> tuple[Parts, FeatureMap]:
-    kernel = InstanceKernel(model.kernel, width, 0.0)
+    kernel = InstanceKernel(model.kernel, width, 0.0, model.device)
     factor = model.factor
     if model.constant is not None:
         kernel.constant = float(model.constant)
@@ -153,8 +154,21 @@ def _features(model: Any, training: Training, width: float, random_state: Any) -
         factor = "eigen"
     share = 0.995 if model.mode == "paper" else model.share
     return build_features(
-        kernel, training, factor=factor, share=share, rank=model.rank, random_state=random_state
+        kernel,
+        training,
+        factor=factor,
+        share=share,
+        rank=model.rank,
+        random_state=random_state,
+        card=card_of(model, training),
     )
+
+
+def card_of(model: Any, training: Training) -> Any:
+    """The card that learning goes to, None where it stays here; ten passes are little."""
+    if model.assumption != "collective" or len(training.parts) > 1:
+        return None
+    return card_for(model.device, 10.0 * training.n_rows * training.n_labels)
 
 
 def _problems(
@@ -162,6 +176,12 @@ def _problems(
 ) -> tuple[list[Problem], FeatureMap]:
     P, features = _features(model, training, width, random_state)
     n, m = training.n_rows, features.projection.shape[1]
+    card = card_of(model, training)
+    if card is not None:
+        from bagwise.models.gp.card import CardProblem
+
+        whole = P.only()
+        return [CardProblem(whole.P, whole.Y, card)], features
     sharpness = (None,) if model.assumption == "collective" else model.sharpness
     rows = [P.map(partial(_rows, v)).settled(8.0 * n * (m + training.n_labels)) for v in sharpness]
     return [Problem(parts, n, m) for parts in rows], features

@@ -8,7 +8,7 @@ whose eigenvalues are at least 1 whatever the kernel and K_f.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy import linalg
@@ -117,68 +117,20 @@ def dense_curvature(problem: Problem, point: Point, L, covariance=False) -> Curv
     return Curvature(np.einsum("akbk->ab", blocks), log_det, S)
 
 
-# ---------------------------------------------------------------------- large systems: conjugate gradients
+# ---------------------------------------------------------------------- large systems: diagonal blocks
 
 
-def block_preconditioner(diagonals, L):
-    """Inverses of the diagonal blocks M_k = I + L diag(Z' C_s Z)_kk L of ``A``, and their log-determinant."""
-    M = np.matmul(L[None] * diagonals[:, None, :], L)
-    M[:, np.arange(len(L)), np.arange(len(L))] += 1.0
-    C = np.linalg.cholesky(M)
-    log_det = 2.0 * np.log(np.einsum("kaa->ka", C)).sum()
-    return np.linalg.inv(M), log_det
-
-
-def solve_many(bend, L, right, inverses, rtol, max_steps=200):
-    """Preconditioned conjugate gradients on ``A x = right`` for right sides of shape (r, m, Q).
-
-    ``bend`` gives Z' C Z v of directions of that shape.
-    """
-
-    def product(x):
-        return x + bend(x @ L) @ L
-
-    def precondition(x):
-        return np.matmul(inverses, x[..., None])[..., 0]
-
-    def dots(x, y):
-        return np.einsum("rkq,rkq->r", x, y)[:, None, None]
-
-    x = precondition(right)
-    residual = right - product(x)
-    z = precondition(residual)
-    step, rho = z, dots(residual, z)
-    goal = rtol**2 * dots(right, right)
-    for _ in range(max_steps):
-        if (dots(residual, residual) <= goal).all():
-            break
-        A_step = product(step)
-        curved = dots(step, A_step)
-        alpha = np.divide(rho, curved, out=np.zeros_like(rho), where=curved > 0)
-        x = x + alpha * step
-        residual = residual - alpha * A_step
-        z = precondition(residual)
-        rho, old = dots(residual, z), rho
-        step = z + np.divide(rho, old, out=np.zeros_like(rho), where=old > 0) * step
-    return x
-
-
-def block_curvature(diagonals, L, bend=None, probes=None) -> Curvature:
+def block_curvature(problem: Problem, point: Point, L: np.ndarray, probes: Any = None) -> Curvature:
     """Traces, log-determinant and variances from the diagonal blocks of ``A``.
 
     With probes (r, m, Q) of random signs, the traces are corrected by z'(A^{-1} - M^{-1})z, whose mean is
     what the blocks miss.
     """
-    inverses, log_det = block_preconditioner(diagonals, L)
-    T = inverses.sum(axis=0)
-    if probes is not None and len(probes):
-        x = solve_many(bend, L, probes, inverses, rtol=0.05, max_steps=10)
-        x -= np.matmul(inverses, probes[..., None])[..., 0]
-        missing = np.einsum("rka,rkb->ab", x, probes) / len(probes)
+    T, log_det, variances, missing = problem.traces(point, L, probes)
+    if missing is not None:
         values, vectors = linalg.eigh(T + (missing + missing.T) / 2.0)
         # the blocks of an inverse are at least the inverses of the blocks: noise cannot go below that much
         T = (vectors * np.maximum(values, 0.5 * linalg.eigvalsh(T)[0])) @ vectors.T
-    variances = np.einsum("sa,kab,sb->ks", L, inverses, L, optimize=True)
     return Curvature(T, log_det, variances)
 
 
@@ -231,9 +183,9 @@ def find_mode(problem: Problem, L: np.ndarray, b: np.ndarray, tol: float, max_st
             x = _dense_direction(problem, here, L, gradient)
         else:
             if inverses is None or n_steps % 4 == 0:  # a preconditioner of the last steps will do
-                inverses = block_preconditioner(problem.diagonals(here), L)[0]
+                inverses = problem.preconditioner(here, L)[0]
             rtol = min(0.1, max(0.3 * tol / error, 1e-3))
-            x = solve_many(partial(problem.bend, here), L, gradient[None], inverses, rtol)[0]
+            x = problem.solve(here, L, gradient[None], inverses, rtol)[0]
         ascent = np.vdot(gradient, x)
         t = 1.0
         slack = 1e-13 * (1.0 + abs(objective))  # at the end the objective no longer shows the progress

@@ -32,7 +32,7 @@ class Predictor:
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        self.kernel = InstanceKernel(model.kernel, model.width_, model.constant_)
+        self.kernel = InstanceKernel(model.kernel, model.width_, model.constant_, model.device)
         landmarks = model.landmarks_
         self.features = FeatureMap(
             self.kernel,

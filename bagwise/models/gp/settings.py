@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
-from bagwise.base.parameters import Anything, Choice, HasMethod, Number, Rules, Seed, Several, Whole
+from bagwise.base.parameters import Anything, Choice, Device, HasMethod, Number, Rules, Seed, Several, Whole
 from bagwise.errors import DataError
 from bagwise.models.gp.transforms import TRANSFORMS
 
@@ -34,6 +34,7 @@ PARAMETERS: Rules = {
     "max_iter": Whole(1),
     "tol": Number(0),
     "mode": Choice("fast", "paper"),
+    "device": Device(),
     "random_state": Seed(),
 }
 

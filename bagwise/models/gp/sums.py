@@ -5,10 +5,12 @@ Latent values are ``F = Z w``; ``Z`` is never asked for whole. Bags in memory ar
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bagwise.models.gp.solve import block_preconditioner, block_traces, solve_many
 from bagwise.parallel import Parts, held, map_reduce
 
 __all__ = ["Point", "Problem", "Rows"]
@@ -47,6 +49,36 @@ class Rows:
         if self._last is None or not np.array_equal(self._last[0], w):
             self._last = (w.copy(), self.likelihood.slopes(self.Z @ w))
         return self._last[1]
+
+    def gradient(self, w: np.ndarray) -> np.ndarray:
+        """Gradient by the latent values."""
+        return self.at(w)[1]
+
+    def pull(self, w: np.ndarray) -> np.ndarray:
+        """Z'd."""
+        return self.Z.T @ self.at(w)[1]
+
+    def gram(self, w: np.ndarray, s: int) -> np.ndarray:
+        """Z' C_s Z of one label."""
+        return self.likelihood.gram(self.at(w)[2], self.Z, s)
+
+    def diagonals(self, w: np.ndarray) -> np.ndarray:
+        """Diagonals of these for all labels, (m, Q)."""
+        return self.likelihood.gram_diagonal(self.at(w)[2], self.Z)
+
+    def bend(self, w: np.ndarray, V: np.ndarray, single: bool = True) -> np.ndarray:
+        """Z' C Z v of directions (r, m, Q)."""
+        state, Z = self.at(w)[2], self.Z
+        if single:
+            Z = self.single
+            state = state.astype(np.float32) if isinstance(state, np.ndarray) else state
+        # all right sides in one product: Z is large and Q small, so reading Z is what takes the time
+        r, m, n_labels = V.shape
+        F = Z @ np.ascontiguousarray(V.transpose(1, 0, 2), dtype=Z.dtype).reshape(m, r * n_labels)
+        for i in range(r):
+            part = slice(i * n_labels, (i + 1) * n_labels)
+            F[:, part] = self.likelihood.bend(state, F[:, part])
+        return (Z.T @ F).reshape(m, r, n_labels).transpose(1, 0, 2).astype(np.float64)
 
 
 class Point(NamedTuple):
@@ -110,6 +142,18 @@ class Problem:
         """Z' C Z v of directions V of shape (r, m, Q), in single precision unless told otherwise."""
         return map_reduce(_bend, (point.w, V, single), self.parts)
 
+    def preconditioner(self, point: Point, L: np.ndarray) -> tuple[Any, float]:
+        """Inverses of the diagonal blocks of ``A``, for `solve`, and their log-determinant."""
+        return block_preconditioner(self.diagonals(point), L)
+
+    def solve(self, point: Point, L: np.ndarray, right: np.ndarray, inverses: Any, rtol: float) -> np.ndarray:
+        """Solutions of ``A x = right`` for right sides (r, m, Q)."""
+        return solve_many(partial(self.bend, point), L, right, inverses, rtol)
+
+    def traces(self, point: Point, L: np.ndarray, probes: Any = None) -> tuple[Any, float, Any, Any]:
+        """What the diagonal blocks of ``A`` tell; see `block_traces`."""
+        return block_traces(self.diagonals(point), L, partial(self.bend, point), probes)
+
 
 # ---------------------------------------------------------------------- sums over parts
 
@@ -120,33 +164,20 @@ def _values(weights: list[np.ndarray], rows: Rows) -> list[float]:
 
 def _slopes(params: Any, rows: Rows) -> tuple[float, np.ndarray, np.ndarray | None]:
     w, curved = params
-    value, d, _ = rows.at(w)
-    return value, rows.Z.T @ d, _grams(w, rows) if curved else None
+    return rows.at(w)[0], rows.pull(w), _grams(w, rows) if curved else None
 
 
 def _grams(w: np.ndarray, rows: Rows) -> np.ndarray:
-    return np.stack([_gram((w, s), rows) for s in range(w.shape[1])])
+    return np.stack([rows.gram(w, s) for s in range(w.shape[1])])
 
 
 def _gram(params: Any, rows: Rows) -> np.ndarray:
-    w, s = params
-    return rows.likelihood.gram(rows.at(w)[2], rows.Z, s)
+    return rows.gram(*params)
 
 
 def _diagonals(w: np.ndarray, rows: Rows) -> np.ndarray:
-    return rows.likelihood.gram_diagonal(rows.at(w)[2], rows.Z)
+    return rows.diagonals(w)
 
 
 def _bend(params: Any, rows: Rows) -> np.ndarray:
-    w, V, single = params
-    state, Z = rows.at(w)[2], rows.Z
-    if single:
-        Z = rows.single
-        state = state.astype(np.float32) if isinstance(state, np.ndarray) else state
-    # all right sides in one product: Z is large and Q small, so reading Z is what takes the time
-    r, m, n_labels = V.shape
-    F = Z @ np.ascontiguousarray(V.transpose(1, 0, 2), dtype=Z.dtype).reshape(m, r * n_labels)
-    for i in range(r):
-        part = slice(i * n_labels, (i + 1) * n_labels)
-        F[:, part] = rows.likelihood.bend(state, F[:, part])
-    return (Z.T @ F).reshape(m, r, n_labels).transpose(1, 0, 2).astype(np.float64)
+    return rows.bend(*params)

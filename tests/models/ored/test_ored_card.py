@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'bagwise[torch]')")
 
-from bagwise import Bags, load, save  # noqa: E402
+from bagwise import Bags  # noqa: E402
 from bagwise.base.blocks import Block  # noqa: E402
 from bagwise.datasets.synthetic import make_miml  # noqa: E402
 from bagwise.models import ORedLogisticRegression  # noqa: E402
@@ -163,6 +163,9 @@ def test_a_whole_fit_is_that_of_the_processor(device, tmp_path, monkeypatch):
     again = ORedLogisticRegression(device="cuda").fit(data.bags, data.Y)
     assert (again.coef_ == there.coef_).all()
     scores_there = there.decision_function(data.bags)
+    pytest.importorskip("skops", reason="skops is not installed")
+    from bagwise import load, save
+
     save(there, tmp_path / "model.bagwise")
     monkeypatch.undo()
     loaded = load(tmp_path / "model.bagwise")

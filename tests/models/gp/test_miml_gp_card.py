@@ -1,0 +1,99 @@
+"""MIML-GP with tensors against the same with arrays; on a card where there is one."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'bagwise[torch]')")
+
+from bagwise import Bags  # noqa: E402
+from bagwise.models import MIMLGP  # noqa: E402
+from bagwise.models.gp import covariances, learn  # noqa: E402
+from bagwise.models.gp.card import CardProblem  # noqa: E402
+from bagwise.models.gp.covariances import InstanceKernel  # noqa: E402
+from bagwise.models.gp.features import _pivoted  # noqa: E402
+from bagwise.models.gp.likelihood import CollectiveLikelihood  # noqa: E402
+from bagwise.models.gp.sums import Problem  # noqa: E402
+
+CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no card"))
+DEVICES = pytest.mark.parametrize("device", ["cpu", CARD])
+
+
+def generated(n_bags=60, n_labels=4, seed=0):
+    rng = np.random.default_rng(seed)
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 5, n_bags))])
+    bags = Bags(rng.normal(size=(offsets[-1], 3)) + 10.0, offsets)
+    means = np.stack([bags.X[a:b].mean(axis=0) for a, b in zip(offsets[:-1], offsets[1:])]) - 10.0
+    Y = (means @ rng.normal(size=(3, n_labels)) + 0.3 * rng.normal(size=(n_bags, n_labels)) > 0).astype(int)
+    return bags, Y
+
+
+@DEVICES
+def test_sums_and_systems(device):
+    rng = np.random.default_rng(0)
+    Z, Y = rng.normal(size=(50, 6)), (rng.random((50, 3)) < 0.4).astype(int)
+    L = rng.normal(size=(3, 3))
+    L = L @ L.T
+    here, there = Problem.of(Z, CollectiveLikelihood(Y)), CardProblem(Z, Y, torch.device(device))
+    w = rng.normal(size=(6, 3))
+    one, other = here.at(w), there.at(w)
+    assert other.value == pytest.approx(one.value, rel=1e-12)
+    assert_allclose(other.pull, one.pull, rtol=1e-10)
+    assert_allclose(there.values([w, 2 * w]), here.values([w, 2 * w]))
+    assert_allclose(there.grams(other), here.grams(one), atol=1e-10)
+    assert_allclose(there.diagonals(other), here.diagonals(one), atol=1e-10)
+    V = rng.normal(size=(2, 6, 3))
+    for single, tolerance in ((True, 1e-4), (False, 1e-10)):
+        assert_allclose(there.bend(other, V, single), here.bend(one, V, single), atol=tolerance)
+    assert_allclose(there.parts.only().gradient(w), here.parts.only().gradient(w), atol=1e-12)
+    inverses = [problem.preconditioner(point, L) for problem, point in ((here, one), (there, other))]
+    assert inverses[1][1] == pytest.approx(inverses[0][1])
+    solved = [
+        problem.solve(point, L, V, found[0], 1e-4)
+        for (problem, point), found in zip(((here, one), (there, other)), inverses)
+    ]
+    assert_allclose(solved[1], solved[0], atol=1e-3)
+    for probes in (None, np.sign(rng.normal(size=(2, 6, 3)))):
+        for found, expected in zip(there.traces(other, L, probes), here.traces(one, L, probes)):
+            if expected is not None:
+                assert_allclose(found, expected, atol=1e-4)
+
+
+@DEVICES
+def test_kernels_and_pivots(device, monkeypatch):
+    bags, _ = generated()
+    where = torch.device(device)
+    kernel = InstanceKernel("gaussian", 2.0, 0.1)
+    given = bags.X, np.asarray(bags.offsets)
+    P, found = _pivoted(kernel, *given, 0.99, None)
+    Q, there = _pivoted(kernel, *given, 0.99, None, card=where)
+    assert_allclose(Q @ Q.T, P @ P.T, atol=1e-8)
+    assert_allclose(there.offsets, found.offsets)
+    monkeypatch.setattr(covariances, "card_for", lambda device, work: where if device == "cuda" else None)
+    on_card = InstanceKernel("gaussian", 2.0, 0.1, "cuda")
+    assert_allclose(on_card.gram(*given), kernel.gram(*given), atol=1e-12)
+    some = bags[5:20]
+    few = some.X, np.asarray(some.offsets)
+    assert_allclose(on_card.between(*given, *few), kernel.between(*given, *few), atol=1e-12)
+
+
+@DEVICES
+@pytest.mark.parametrize("settings", [{}, {"factor": "pivoted", "exact_limit": 0}, {"kernel": "linear"}])
+def test_a_whole_fit_is_that_of_the_processor(device, settings, monkeypatch):
+    bags, Y = generated(90)
+    if "factor" in settings:
+        monkeypatch.setattr("bagwise.models.gp.posterior.DENSE_LIMIT", 0)
+    settings = {"width": 2.0, "tol": 1e-2, **settings}
+    here = MIMLGP(device="cpu", **settings).fit(bags, Y)
+    if device == "cpu":
+        for room in (covariances, learn):
+            monkeypatch.setattr(
+                room, "card_for", lambda name, work: torch.device("cpu") if name == "cuda" else None
+            )
+    there = MIMLGP(device="cuda", **settings).fit(bags, Y)
+    assert there.n_iter_ == here.n_iter_
+    scores = here.decision_function(bags)
+    assert_allclose(there.decision_function(bags), scores, atol=2e-3 * np.abs(scores).max())
+    assert_allclose(there.instance_scores(bags), here.instance_scores(bags), atol=5e-3 * np.abs(scores).max())
+    again = MIMLGP(device="cuda", **settings).fit(bags, Y)
+    assert (again.weights_ == there.weights_).all()
