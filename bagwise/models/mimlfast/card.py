@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bagwise.kernels.torch_move import as_tensor, streamed
+from bagwise.kernels.torch_move import as_tensor, fetched, streamed
 from bagwise.kernels.torch_ops import Segments, _reduce
 from bagwise.models._shared.instances_torch import Instances
 from bagwise.models._shared.scaling import Scaling
@@ -358,14 +358,19 @@ class _Layout:
         return _Batch(forward.store.kept.index_select(0, rows), offsets, index, bags, counts)
 
 
-def scores_on_card(model: Any, bags: Any, bounds: list[tuple[int, int]], card: Any) -> Iterator[np.ndarray]:
-    """Best score over sub-concepts, of every label and the dummy, for the instances of runs of bags."""
+def scores_on_card(
+    model: Any, bags: Any, bounds: list[tuple[int, int]], card: Any, *, of_bags: bool
+) -> Iterator[np.ndarray]:
+    """Best score over sub-concepts, of every label and the dummy, for runs of bags or their instances."""
     n_all, K, m = model.label_weights_.shape
     given = model.shared_space_.T, model.shared_intercept_, model.label_weights_.reshape(-1, m).T
     A, c, V = (as_tensor(np.asarray(values, dtype=np.float64)).to(card) for values in given)
-    V = V.float()
-    rows = [(int(bags.offsets[first]), int(bags.offsets[last])) for first, last in bounds]
-    for X in streamed(bags.X, rows, card):
+    V, offsets = V.float(), np.asarray(bags.offsets)
+    rows = [(int(offsets[first]), int(offsets[last])) for first, last in bounds]
+    for (first, last), X in zip(bounds, streamed(bags.X, rows, card)):
         # features as given may be far from 0: the shared space is found in double precision
         S = torch.addmm(c, X.double(), A).float() @ V
-        yield S.view(len(X), n_all, K).amax(dim=2).double().cpu().numpy()
+        best = S.view(len(X), n_all, K).amax(dim=2)
+        if of_bags:
+            best = _reduce(best, Segments.of(offsets[first : last + 1] - offsets[first], card), "max")
+        yield fetched(best).astype(np.float64)

@@ -14,20 +14,29 @@ from bagwise.utils.devices import card_for
 __all__ = ["CELLS", "bag_scores", "instance_scores", "sub_concepts"]
 
 CELLS = 1 << 22  # scores that are held at a time
-CARD_CELLS = 1 << 27  # the same on a card
+CARD_CELLS = 1 << 25  # the same on a card
 
 
 def bag_scores(model: Any, bags: Bags) -> np.ndarray:
     """f_l less f_dummy and the offset, for every bag and label."""
-    top = [segment_max(F, part.offsets) for part, F in _best(model, bags)]
-    scores = np.concatenate(top)
+    card = _card(model, bags)
+    if card is None:
+        found = (segment_max(_over_sub_concepts(F), part.offsets) for part, F in _blocks(model, bags))
+    else:
+        found = (F for _, F in _on_card(model, bags, card, of_bags=True))
+    scores = np.concatenate(list(found))
     return scores[:, :-1] - scores[:, -1:] - model.offset_
 
 
 def instance_scores(model: Any, bags: Bags) -> np.ndarray:
     """The same with one instance in place of the maximum; the dummy stays that of the bag."""
+    card = _card(model, bags)
+    if card is None:
+        parts = ((part, _over_sub_concepts(F)) for part, F in _blocks(model, bags))
+    else:
+        parts = _on_card(model, bags, card, of_bags=False)
     result = []
-    for part, F in _best(model, bags):
+    for part, F in parts:
         dummy = segment_max(np.ascontiguousarray(F[:, -1:]), part.offsets)
         result.append(F[:, :-1] - dummy[part.index] - model.offset_)
     return np.concatenate(result)
@@ -44,18 +53,21 @@ def sub_concepts(model: Any, bags: Bags) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(which), np.concatenate(where)
 
 
-def _best(model: Any, bags: Bags) -> Iterator[tuple[Bags, np.ndarray]]:
-    """Runs of bags with the scores (instances, L + 1) of their instances, the best over sub-concepts."""
-    card = None if bags.is_sparse else card_for(model.device, bags.n_instances * bags.n_features)
-    if card is None:
-        for part, F in _blocks(model, bags):
-            yield part, np.ascontiguousarray(F.max(axis=2))
-        return
+def _card(model: Any, bags: Bags) -> Any:
+    return None if bags.is_sparse else card_for(model.device, bags.n_instances * bags.n_features)
+
+
+def _on_card(model: Any, bags: Bags, card: Any, *, of_bags: bool) -> Iterator[tuple[Bags, np.ndarray]]:
+    """Runs of bags with the best scores over sub-concepts of the bags, or of their instances."""
     from bagwise.models.mimlfast.card import scores_on_card
 
     bounds = list(runs(bags.offsets, max(CARD_CELLS // model.label_weights_[..., 0].size, 1)))
-    for (first, last), F in zip(bounds, scores_on_card(model, bags, bounds, card)):
+    for (first, last), F in zip(bounds, scores_on_card(model, bags, bounds, card, of_bags=of_bags)):
         yield bags[first:last], F
+
+
+def _over_sub_concepts(F: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(F.max(axis=2))
 
 
 def _blocks(model: Any, bags: Bags) -> Iterator[tuple[Bags, np.ndarray]]:

@@ -145,7 +145,7 @@ def learn(
     found = None
     for n_sub in plan.choices:
         forward = forward_of(n_sub)
-        trainers = [trainer(forward, np.setdiff1d(everything, bags)) for bags in held_out]
+        trainers = [trainer(forward, _others(len(Y), bags)) for bags in held_out]
         outcome = train(trainers, held_out, Y, plan.max_iter, plan.patience, keep=not plan.refit)
         if found is None or min(outcome.history) < _CLEARLY * min(found.history):
             found, best_forward = outcome, forward
@@ -157,6 +157,12 @@ def learn(
     for _ in range(found.n_epochs):
         final.epoch()
     return Learned(final.state, final.used, window, found.n_epochs, found.history)
+
+
+def _others(n: int, ids: np.ndarray) -> np.ndarray:
+    kept = np.ones(n, dtype=bool)
+    kept[ids] = False
+    return np.flatnonzero(kept)
 
 
 def _margins(trainer: Any, ids: np.ndarray) -> np.ndarray:

@@ -193,7 +193,7 @@ class _Run:
         self.candidate_rows, candidate_offsets = instance_rows(self.offsets, which)
         self.candidate_bags = np.repeat(which, np.diff(candidate_offsets))
         # rows that no group writes keep their zeros
-        self.whole = sum(int(group.sizes.sum()) for group in self.groups) == self.offsets[-1]
+        self.whole = sum(len(group.rows) for group in self.groups) == self.offsets[-1]
         self.known = self._known()
 
     def _known(self) -> tuple[Tensor, Tensor, Tensor] | None:

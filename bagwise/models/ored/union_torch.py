@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from bagwise.bags import instance_rows, runs
 from bagwise.kernels.torch_move import as_tensor
 from bagwise.kernels.torch_ops import Segments, segment_sum
 
@@ -28,11 +29,12 @@ _UNIT_ROUNDOFF = 2.0**-53
 
 
 class Group(NamedTuple):
-    """Bags of a run that have the same number of labels."""
+    """Bags of a run that have the same number of labels, and their instances one after the other."""
 
     bags: Tensor  # numbers within the run
-    starts: Tensor  # first rows
-    sizes: Tensor
+    bounds: Tensor  # where the instances of each begin
+    rows: Tensor  # of the logits, of every instance
+    slots: Tensor  # place of its bag in this group
     labels: Tensor  # (n, k), and the background behind them where it may be anywhere
     weights: Tensor
     background: bool
@@ -56,11 +58,12 @@ def groups_of(
     taking_part = (weights > 0) & (counts <= sizes) & (counts + background <= max_labels) & (sizes > 0)
     taking_part &= counts + background > 0
     found = []
-    for k in np.unique(counts[taking_part & (counts <= MOST_LABELS)]):
+    for k in np.flatnonzero(np.bincount(counts[taking_part & (counts <= MOST_LABELS)])):
         bags = np.flatnonzero(taking_part & (counts == k))
-        bags = bags[np.argsort(sizes[bags], kind="stable")]  # bags side by side take the same time
+        rows, bounds = instance_rows(offsets, bags)
+        slots = np.repeat(np.arange(len(bags)), sizes[bags])
         labels = np.nonzero(Y[bags])[1].reshape(len(bags), k + background)
-        arrays = bags, offsets[bags], sizes[bags], labels, weights[bags].astype(np.float64)
+        arrays = bags, bounds, rows, slots, labels, weights[bags].astype(np.float64)
         found.append(Group(*(as_tensor(array).to(device) for array in arrays), background))
     return found, np.flatnonzero(taking_part & (counts > MOST_LABELS))
 
@@ -101,25 +104,21 @@ def needed_cover(sizes: Any, k: int) -> Any:
 
 def _plain(logits: Tensor, group: Group, out: Tensor) -> Tensor:
     """Residuals of one group; the log-likelihood of each bag, NaN where it is left."""
-    bounds = np.concatenate([[0], np.cumsum(group.sizes.cpu().numpy())])
-    step = max(1, _CELLS >> group.n_labels)
-    found, first = [], 0
-    while first < len(group.bags):
-        last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + step, side="right")) - 1)
-        part = Group(*(values[first:last] for values in group[:-1]), group.background)
-        found.append(_subsets(logits, part, out))
-        first = last
+    bounds, found = group.bounds.cpu().numpy(), []
+    for first, last in runs(bounds, max(1, _CELLS >> group.n_labels)):
+        bags, rows = slice(first, last), slice(int(bounds[first]), int(bounds[last]))
+        at = Segments.of(bounds[first : last + 1] - bounds[first], logits.device)
+        found.append(
+            _subsets(logits, group, at, group.rows[rows], group.labels[bags], group.weights[bags], out)
+        )
     return torch.cat(found)
 
 
-def _subsets(logits: Tensor, group: Group, out: Tensor) -> Tensor:
+def _subsets(logits, group: Group, at: Segments, rows, labels, weights, out: Tensor) -> Tensor:
     k, device = group.n_labels, logits.device
-    sizes = group.sizes.cpu().numpy()
-    at = Segments.of(np.concatenate([[0], np.cumsum(sizes)]), device)
-    rows = as_tensor(instance_rows_of(group.starts.cpu().numpy(), sizes)).to(device)
     x = logits[rows].double()
     log_z = torch.logsumexp(x, dim=1, keepdim=True)
-    labels = group.labels[at.index]
+    labels = labels[at.index]
     inside = x.gather(1, labels)
     mass = torch.logsumexp(inside, dim=1, keepdim=True)
     r = torch.exp(inside - mass)
@@ -138,13 +137,6 @@ def _subsets(logits: Tensor, group: Group, out: Tensor) -> Tensor:
         J = torch.cat([J, r[:, k:] * quotient.sum(dim=1, keepdim=True)], dim=1)
     J = J.clamp_min(0.0)
     Q = torch.zeros_like(x).scatter_(1, labels, J / J.sum(dim=1, keepdim=True))
-    weights = group.weights[at.index][:, None]
-    out[rows] = (weights * (Q - torch.exp(x - log_z))).to(out.dtype)
-    fine = cover > needed_cover(group.sizes, k) * magnitude
+    out[rows] = (weights[at.index][:, None] * (Q - torch.exp(x - log_z))).to(out.dtype)
+    fine = cover > needed_cover(at.offsets.diff(), k) * magnitude
     return torch.where(fine, segment_sum((mass - log_z)[:, 0], at) + torch.log(cover), torch.nan)
-
-
-def instance_rows_of(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Row numbers of bags that begin at ``starts``."""
-    bounds = np.concatenate([[0], np.cumsum(sizes)])
-    return np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], sizes)
