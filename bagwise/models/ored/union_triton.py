@@ -1,6 +1,6 @@
 """The loops of ``union_torch.py`` for a card, in three steps over the bags with the same number of labels.
 
-First every instance, one per thread: its softmax within the labels of its bag, and the logarithms. Then every
+First every instance: its softmax within the labels of its bag, and the logarithms. Then every
 bag: a set of labels is a cell (high, low) of a table, so that the mass q of an instance in every set is a sum
 of two short vectors, and sums over the sets with a label are sums along one side of the table; two passes
 over the instances give the products F of all sets, then posteriors. Last the residuals. The softmax is in
@@ -15,26 +15,36 @@ import torch
 import triton
 import triton.language as tl
 
-_ROWS = 128  # instances of one program of the first step
-_CELLS = 2048  # residuals of one program of the last
+_CELLS = 2048  # logits of one program of the first and the last step
+_FEW = 5  # labels up to which several bags go together,
+_SETS = 512  # with so many sets
 
 
 @triton.jit
 def _restrict_kernel(
-    logits, rows, slots, labels, r, log_z, log_mass, n, n_classes, N_LABELS: tl.constexpr, ROWS: tl.constexpr
+    logits,
+    rows,
+    slots,
+    labels,
+    r,
+    log_z,
+    log_mass,
+    n,
+    n_classes,
+    N_LABELS: tl.constexpr,
+    CLASSES: tl.constexpr,
+    ROWS: tl.constexpr,
 ):
-    """Softmax within the labels, log of the normaliser and log of the mass of the labels."""
+    """Softmax within the labels, not normalised, log of the normaliser and of the mass of the labels."""
     i = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there = i < n
     at = tl.load(rows + i, there, 0) * n_classes
     slot = tl.load(slots + i, there, 0) * N_LABELS
-    top = tl.full((ROWS,), -float("inf"), tl.float32)
-    for c in range(n_classes):
-        top = tl.maximum(top, tl.load(logits + at + c, there, 0.0))
-    total = tl.zeros((ROWS,), tl.float32)
-    for c in range(n_classes):
-        total += tl.exp(tl.load(logits + at + c, there, 0.0) - top)
-    z = top + tl.log(total)
+    columns = tl.arange(0, CLASSES)
+    kept = there[:, None] & (columns < n_classes)[None, :]
+    x = tl.load(logits + at[:, None] + columns[None, :], kept, -float("inf"))
+    top = tl.where(there, tl.max(x, axis=1), 0.0)
+    z = top + tl.log(tl.where(there, tl.sum(tl.exp(x - top[:, None]), axis=1), 1.0))
     best = tl.full((ROWS,), -float("inf"), tl.float32)
     for c in tl.static_range(N_LABELS):
         best = tl.maximum(best, tl.load(logits + at + tl.load(labels + slot + c, there, 0), there, 0.0))
@@ -45,6 +55,85 @@ def _restrict_kernel(
         tl.store(r + i * N_LABELS + c, e, there)
     tl.store(log_z + i, z, there)
     tl.store(log_mass + i, (best - z) + tl.log(mass), there)
+
+
+@triton.jit
+def _quotients(F, q):
+    """F / q by one step of Newton's from single precision: a division of doubles takes far longer."""
+    some = q > 1e-30
+    q = tl.where(some, q, 1.0)
+    guess = (1.0 / q.to(tl.float32)).to(tl.float64)
+    return tl.where(some, F * (guess * (2.0 - q * guess)), 0.0)
+
+
+@triton.jit
+def _few_masses(r, at, there, sets, K: tl.constexpr, BACKGROUND: tl.constexpr):
+    """Mass of one instance of every bag in every set, and one over its mass in all."""
+    total = there.to(tl.float64) * 0.0
+    q = there.to(tl.float64)[:, None] * sets.to(tl.float64)[None, :] * 0.0
+    for c in tl.static_range(K + BACKGROUND):
+        mass = tl.load(r + at + c, there, 1.0).to(tl.float64)
+        total += mass
+        if c == K:
+            q += mass[:, None]
+        else:
+            q += tl.where((((sets >> c) & 1) == 1)[None, :], mass[:, None], 0.0)
+    guess = (1.0 / total.to(tl.float32)).to(tl.float64)
+    share = guess * (2.0 - total * guess)
+    share = share * (2.0 - total * share)
+    return q * share[:, None], share
+
+
+@triton.jit
+def _few_cover_kernel(
+    r,
+    J,
+    log_mass,
+    bounds,
+    loglik,
+    n_bags,
+    limit_slope,
+    limit_base,
+    K: tl.constexpr,
+    BACKGROUND: tl.constexpr,
+    BAGS: tl.constexpr,
+):
+    """What `_cover_kernel` does, for several bags with few labels, whose sets are columns."""
+    N_LABELS: tl.constexpr = K + BACKGROUND
+    b = tl.program_id(0) * BAGS + tl.arange(0, BAGS)
+    inside = b < n_bags
+    first = tl.load(bounds + b, inside, 0)
+    n = tl.load(bounds + b + 1, inside, 0) - first
+    most = tl.max(n, axis=0)
+    sets = tl.arange(0, 1 << K)
+    signs = tl.full((1 << K,), 1.0 - 2.0 * (K % 2), tl.float64)
+    for c in tl.static_range(K):
+        signs = tl.where(((sets >> c) & 1) == 1, -signs, signs)
+    F = tl.full((BAGS, 1 << K), 1.0, tl.float64)
+    log_p = tl.zeros((BAGS,), tl.float64)
+    for i in range(most):
+        there = i < n
+        q, _ = _few_masses(r, (first + i) * N_LABELS, there, sets, K, BACKGROUND)
+        F *= tl.where(there[:, None], q, 1.0)
+        log_p += tl.load(log_mass + first + i, there, 0.0).to(tl.float64)
+    magnitude = tl.sum(F, axis=1)
+    F *= signs[None, :]
+    cover = tl.sum(F, axis=1)
+    fine = cover > (limit_slope * n + limit_base) * magnitude
+    tl.store(loglik + b, tl.where(fine, log_p + tl.log(tl.where(fine, cover, 1.0)), float("nan")), inside)
+    F = F * (1.0 / tl.where(fine, cover, 1.0))[:, None]
+    for i in range(most):
+        there = i < n
+        at = (first + i) * N_LABELS
+        q, share = _few_masses(r, at, there, sets, K, BACKGROUND)
+        g = _quotients(F, q)
+        for c in tl.static_range(N_LABELS):
+            mass = tl.load(r + at + c, there, 0.0).to(tl.float64) * share
+            if c == K:
+                total = tl.sum(g, axis=1)
+            else:
+                total = tl.sum(tl.where((((sets >> c) & 1) == 1)[None, :], g, 0.0), axis=1)
+            tl.store(J + at + c, tl.maximum(mass * total, 0.0).to(tl.float32), there)
 
 
 @triton.jit
@@ -105,11 +194,7 @@ def _cover_kernel(
     share_of_cover = 1.0 / tl.where(fine, cover, 1.0)
     for i in range(first, last):
         q, share = _masses(r, i * N_LABELS, low, high, K, BACKGROUND, LOW)
-        # a quotient by one step of Newton's from single precision: a division of doubles takes far longer
-        some = q > 1e-30
-        q = tl.where(some, q, 1.0)
-        guess = (1.0 / q.to(tl.float32)).to(tl.float64)
-        g = tl.where(some, F * (guess * (2.0 - q * guess)), 0.0)
+        g = _quotients(F, q)
         by_low, by_high = tl.sum(g, axis=0), tl.sum(g, axis=1)
         share *= share_of_cover
         for c in tl.static_range(N_LABELS):
@@ -165,37 +250,19 @@ def residuals(logits: torch.Tensor, group: Any, out: torch.Tensor) -> torch.Tens
     r, J = (torch.empty((n_rows, n_labels), device=device) for _ in range(2))
     log_z, log_mass = (torch.empty(n_rows, device=device) for _ in range(2))
     where = group.rows, group.slots, group.labels
-    _restrict_kernel[(triton.cdiv(n_rows, _ROWS),)](
-        logits, *where, r, log_z, log_mass, n_rows, n_classes, N_LABELS=n_labels, ROWS=_ROWS
-    )
-    base = float(needed_cover(0.0, k))
-    limits = float(needed_cover(1.0, k)) - base, base
-    _cover_kernel[(n,)](
-        r,
-        J,
-        log_mass,
-        group.bounds,
-        loglik,
-        *limits,
-        K=k,
-        BACKGROUND=int(group.background),
-        LOW=low,
-        HIGH=k - low,
-        num_warps=1 if k <= 8 else 4,
-    )
     classes = triton.next_power_of_2(n_classes)
     rows = max(1, _CELLS // classes)
-    _write_kernel[(triton.cdiv(n_rows, rows),)](
-        logits,
-        out,
-        *where,
-        group.weights,
-        J,
-        log_z,
-        n_rows,
-        n_classes,
-        N_LABELS=n_labels,
-        CLASSES=classes,
-        ROWS=rows,
-    )
+    of_rows = {"N_LABELS": n_labels, "CLASSES": classes, "ROWS": rows}
+    grid = (triton.cdiv(n_rows, rows),)
+    _restrict_kernel[grid](logits, *where, r, log_z, log_mass, n_rows, n_classes, **of_rows)
+    base = float(needed_cover(0.0, k))
+    limits = float(needed_cover(1.0, k)) - base, base
+    given, sizes = (r, J, log_mass, group.bounds, loglik), {"K": k, "BACKGROUND": int(group.background)}
+    if k <= _FEW:
+        bags = _SETS >> k
+        _few_cover_kernel[(triton.cdiv(n, bags),)](*given, n, *limits, **sizes, BAGS=bags)
+    else:
+        warps = 1 if k <= 8 else 4
+        _cover_kernel[(n,)](*given, *limits, **sizes, LOW=low, HIGH=k - low, num_warps=warps)
+    _write_kernel[grid](logits, out, *where, group.weights, J, log_z, n_rows, n_classes, **of_rows)
     return loglik
