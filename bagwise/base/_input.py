@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from bagwise.bags import Bags, MultiViewBags
+from bagwise.bags import Bags, MultiViewBags, first_not_finite
 from bagwise.base.blocks import is_sharded
 from bagwise.errors import DataError, quoted
 
@@ -171,18 +171,10 @@ def _any_matrix(items: Iterable[Any]) -> bool:
 
 def refuse_non_finite(bags: Bags) -> None:
     """Raise an error that names the first bag with NaN or infinity."""
-    values = bags.X.data if bags.is_sparse else bags.X
-    # the sum meets every NaN and infinity at the price of one read; an overflow is looked at closer
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum(dtype=np.float64)):
-            return
-    bad = ~np.isfinite(values)
-    if not bad.any():
+    found = first_not_finite(bags.X)
+    if found is None:
         return
-    if bags.is_sparse:
-        row = int(np.searchsorted(bags.X.indptr, np.flatnonzero(bad)[0], side="right")) - 1
-    else:
-        row = int(np.flatnonzero(bad.any(axis=1))[0])
+    row = found[0]
     bag = bags.bag_ids[np.searchsorted(bags.offsets, row, side="right") - 1]
     raise DataError(
         f"Input X contains NaN or infinity: instance {row}, in bag {quoted(bag)}; fill or drop it first"

@@ -116,8 +116,10 @@ def _fit(S: np.ndarray, T: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray,
         margin = T * (S * each[0] + each[1])
         pull = np.array([_SLOPES, _INTERCEPTS])[:, None] * (each - shared[:, None])
         outer = _SHARED * (shared - [1.0, 0.0])
-        value = (weights * np.logaddexp(0.0, -margin)).sum() + 0.5 * (pull * (each - shared[:, None])).sum()
-        slope = -weights * T * expit(-margin)
+        small = np.exp(-np.abs(margin))  # one exponential for the loss and its slope
+        losses = np.log1p(small) + np.maximum(-margin, 0.0)
+        value = (weights * losses).sum() + 0.5 * (pull * (each - shared[:, None])).sum()
+        slope = -weights * T * (np.where(margin > 0, small, 1.0) / (1.0 + small))
         gradient = np.stack([(slope * S).sum(axis=0), slope.sum(axis=0)]) + pull
         total = np.concatenate([outer - pull.sum(axis=1), gradient.ravel()])
         return value + 0.5 * float(outer @ (shared - [1.0, 0.0])), total

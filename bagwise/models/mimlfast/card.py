@@ -205,9 +205,14 @@ class CardTrainer:
             torch.cuda.current_stream().wait_stream(side)
             for x, before in zip(changed, kept):
                 x.copy_(before)
+            # begun and ended here: torch.cuda.graph would first give all memory back, which takes longer
+            torch.cuda.synchronize()
             self._recorded = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._recorded):
+            with torch.cuda.stream(side):
+                self._recorded.capture_begin()
                 self._step()
+                self._recorded.capture_end()
+            torch.cuda.current_stream().wait_stream(side)
             self._recorded.replay()
         else:
             self._recorded.replay()
@@ -221,22 +226,19 @@ class CardTrainer:
         P = batch.X @ self.A
         S = P @ self.V.reshape(-1, m).T
         fused = S.is_cuda and _loops() is not None and n_all <= _LARGEST_TABLE
+        G = torch.zeros_like(S)
         if fused:
-            best, which, source = _loops().best_of_bags(S, batch.offsets, batch.counts, K, n_all)
-            slopes, loss = _loops().slopes_of(best, relevant, batch.counts, self.harmonic)
+            found = _loops().best_of_bags(S, batch.offsets, batch.counts, K, n_all)
+            which = found[1]
+            loss = _loops().slopes_to(G, *found, relevant, batch.counts, self.harmonic)
         else:
             best, which, source = self._best(S, batch)
             slopes, loss = self._slopes(best, relevant, batch.counts)
+            self._scatter(G, slopes, which, source, batch.counts)
         self.loss += loss
         relevant[:, -1] = True
         chosen = which[:, None, :] == torch.arange(K, device=which.device)[None, :, None]
         self.used_tensor += (chosen & (relevant & batch.counts[:, None])[:, None, :]).sum(dim=0).T
-        # slopes go to the sub-concept that is best, and to the first instance that attains it: every place
-        # of G is written once (bags that do not count share a row, with slopes of 0 that are not written)
-        column = torch.arange(n_all, device=which.device)[None, :] + which * n_all
-        G = torch.zeros_like(S)
-        places = torch.where(batch.counts[:, None], source * (K * n_all) + column, G.numel() - 1)
-        G.view(-1)[places] = torch.where(batch.counts[:, None], slopes, 0.0)
         for_V = (G.T @ P).view(K, n_all, m)
         for_A = batch.X.T @ (G @ self.V.reshape(-1, m))
         for x, g, mean, square in ((self.A, for_A, *self.moments[:2]), (self.V, for_V, *self.moments[2:])):
@@ -249,6 +251,17 @@ class CardTrainer:
                 self._adam(x, g, mean, square)
         self.step += 1
         self.batch += 1
+
+    def _scatter(self, G: Any, slopes: Any, which: Any, source: Any, counts: Any) -> None:
+        """Give slopes to the sub-concept that is best, and to the first instance that attains it.
+
+        Every place is written once; bags that do not count share the last one, which holds 0.
+        """
+        K, n_all, _ = self.V.shape
+        places = source * (K * n_all) + torch.arange(n_all, device=G.device)[None, :] + which * n_all
+        G.view(-1)[torch.where(counts[:, None], places, G.numel() - 1)] = torch.where(
+            counts[:, None], slopes, 0.0
+        )
 
     def _best(self, S: torch.Tensor, batch: _Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Best score of every bag and label, its sub-concept, and the first row that has it."""

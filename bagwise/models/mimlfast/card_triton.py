@@ -42,8 +42,11 @@ def _best_kernel(
 
 
 @triton.jit
-def _slopes_kernel(best, relevant, counts, harmonic, slopes, losses, n_all, ALL: tl.constexpr):
-    """Slopes of the scores of one bag by exact ranks, Eq. (5), and its loss; the dummy comes last."""
+def _slopes_kernel(best, which, source, relevant, counts, harmonic, G, losses, n_all, K, ALL: tl.constexpr):
+    """Slopes of the scores of one bag by exact ranks, Eq. (5), where they belong, and its loss.
+
+    The dummy comes last. A slope goes to the instance and sub-concept that the score is of.
+    """
     b = tl.program_id(0)
     c = tl.arange(0, ALL)
     there = c < n_all
@@ -58,7 +61,9 @@ def _slopes_kernel(best, relevant, counts, harmonic, slopes, losses, n_all, ALL:
     H = tl.load(harmonic + rank)
     weight = H / tl.maximum(rank, 1).to(tl.float32)
     slope = tl.sum(tl.where(wrong, weight[:, None], 0.0), axis=0) - H
-    tl.store(slopes + b * n_all + c, slope, there)
+    at = b * n_all + c
+    row, k = tl.load(source + at, there, 0), tl.load(which + at, there, 0)
+    tl.store(G + (row * K + k) * n_all + c, slope, there & (c * 0 + real.to(tl.int32) > 0))
     tl.store(losses + b, tl.sum((H + slope * f).to(tl.float64), axis=0))
 
 
@@ -95,13 +100,13 @@ def best_of_bags(S: Any, offsets: Any, counts: Any, K: int, n_all: int) -> tuple
     return best, which, source
 
 
-def slopes_of(best: Any, relevant: Any, counts: Any, harmonic: Any) -> tuple[Any, Any]:
-    """Slopes of all scores, and the loss of all bags."""
+def slopes_to(G: Any, best: Any, which: Any, source: Any, relevant: Any, counts: Any, harmonic: Any) -> Any:
+    """Write the slopes of all scores to their places in G, of zeros; return the loss of all bags."""
     n, n_all = best.shape
-    slopes, losses = torch.empty_like(best), torch.empty(n, dtype=torch.float64, device=best.device)
-    size = triton.next_power_of_2(n_all)
-    _slopes_kernel[(n,)](best, relevant, counts, harmonic, slopes, losses, n_all, ALL=size)
-    return slopes, losses.sum()
+    losses = torch.empty(n, dtype=torch.float64, device=best.device)
+    size, K = triton.next_power_of_2(n_all), G.shape[1] // n_all
+    _slopes_kernel[(n,)](best, which, source, relevant, counts, harmonic, G, losses, n_all, K, ALL=size)
+    return losses.sum()
 
 
 def adam(

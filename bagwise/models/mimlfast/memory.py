@@ -18,7 +18,7 @@ class LabelRows(NamedTuple):
     @classmethod
     def from_matrix(cls, Y: np.ndarray) -> LabelRows:
         """From the 0/1 matrix of labels."""
-        rows, columns = np.nonzero(Y)
+        rows, columns = np.divmod(np.flatnonzero((Y != 0).ravel()), Y.shape[1])
         starts = np.searchsorted(rows, np.arange(len(Y) + 1))
         return cls(columns.astype(np.int64), starts.astype(np.int64))
 

@@ -76,7 +76,8 @@ def choose(model: Any, blocks: Blocks) -> tuple[Setting, Calibration | None, np.
     if blocks.streamed or len(blocks) > 1:
         facts = map_reduce(first_facts, None, blocks)
     else:
-        facts = facts_in_memory(blocks.only())
+        # what is on a card is not text
+        facts = facts_in_memory(blocks.only(), text=False if hasattr(blocks, "store") else None)
     ways = kinds(model, blocks.n_labels)
     options = [setting._replace(bag_probability=ways[0]) for setting in settings(model, facts)]
     if len(options) == 1 and model.decision == "union":

@@ -91,10 +91,10 @@ def first_facts(_: None, block: Block) -> dict[str, Any]:
     }
 
 
-def facts_in_memory(block: Block) -> dict[str, Any]:
-    """The same, with a look at the first tenth of the instances instead of all."""
+def facts_in_memory(block: Block, text: bool | None = None) -> dict[str, Any]:
+    """The same, with a look at the first tenth of the instances instead of all, if at any."""
     empty = Block(block.bags[:0], block.Y[:0], block.weights[:0])
-    text = is_text(block.bags.X)
+    text = is_text(block.bags.X) if text is None else text
     Y = block.Y
     counts = {"n_bags": len(Y), "n_unlabelled": int((~Y.any(axis=1)).sum())}
     counts["label_counts"] = Y.sum(axis=0, dtype=np.int64)

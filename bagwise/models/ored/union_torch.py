@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from bagwise.bags import instance_rows, runs
+from bagwise.bags import runs
 from bagwise.kernels.torch_move import as_tensor
 from bagwise.kernels.torch_ops import Segments, segment_sum
 
@@ -60,11 +60,13 @@ def groups_of(
     found = []
     for k in np.flatnonzero(np.bincount(counts[taking_part & (counts <= MOST_LABELS)])):
         bags = np.flatnonzero(taking_part & (counts == k))
-        rows, bounds = instance_rows(offsets, bags)
-        slots = np.repeat(np.arange(len(bags)), sizes[bags])
-        labels = np.nonzero(Y[bags])[1].reshape(len(bags), k + background)
-        arrays = bags, bounds, rows, slots, labels, weights[bags].astype(np.float64)
-        found.append(Group(*(as_tensor(array).to(device) for array in arrays), background))
+        bounds = np.concatenate([[0], np.cumsum(sizes[bags])])
+        arrays = bags, bounds, offsets[bags] - bounds[:-1], Y[bags], weights[bags].astype(np.float64)
+        which, starts, moves, sets, shares = (as_tensor(array).to(device) for array in arrays)
+        slots = Segments.of(bounds, device).index
+        rows = torch.arange(len(slots), device=device) + moves[slots]
+        labels = torch.nonzero(sets)[:, 1].reshape(len(bags), k + background)
+        found.append(Group(which, starts, rows, slots, labels, shares, background))
     return found, np.flatnonzero(taking_part & (counts > MOST_LABELS))
 
 

@@ -18,6 +18,7 @@ import triton.language as tl
 _CELLS = 2048  # logits of one program of the first and the last step
 _FEW = 5  # labels up to which several bags go together,
 _SETS = 512  # with so many sets
+_BLOCK = 256  # posteriors of one program
 
 
 @triton.jit
@@ -209,35 +210,34 @@ def _cover_kernel(
 
 
 @triton.jit
-def _write_kernel(
-    logits,
-    out,
-    rows,
-    slots,
-    labels,
-    weights,
-    J,
-    log_z,
-    n,
-    n_classes,
-    N_LABELS: tl.constexpr,
-    CLASSES: tl.constexpr,
-    ROWS: tl.constexpr,
+def _prior_kernel(
+    logits, out, rows, slots, weights, log_z, n, n_classes, CLASSES: tl.constexpr, ROWS: tl.constexpr
 ):
-    """Write weight * (posterior - prior) of every instance."""
+    """Write minus weight times prior of every instance."""
     i = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there = i < n
     columns = tl.arange(0, CLASSES)
     at = (tl.load(rows + i, there, 0) * n_classes)[:, None] + columns[None, :]
-    slot = tl.load(slots + i, there, 0)
+    weight = tl.load(weights + tl.load(slots + i, there, 0), there, 0.0).to(tl.float32)
+    z = tl.load(log_z + i, there, 0.0)
     kept = there[:, None] & (columns < n_classes)[None, :]
-    residual = -tl.exp(tl.load(logits + at, kept, 0.0) - tl.load(log_z + i, there, 0.0)[:, None])
-    for c in tl.static_range(N_LABELS):
-        label = tl.load(labels + slot * N_LABELS + c, there, 0)
-        posterior = tl.load(J + i * N_LABELS + c, there, 0.0)
-        residual += tl.where(columns[None, :] == label[:, None], posterior[:, None], 0.0)
+    tl.store(out + at, -weight[:, None] * tl.exp(tl.load(logits + at, kept, 0.0) - z[:, None]), kept)
+
+
+@triton.jit
+def _posterior_kernel(
+    out, rows, slots, labels, weights, J, n, n_classes, N_LABELS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Add weight times posterior; every instance and label has a place of its own."""
+    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    there = e < n
+    i, c = e // N_LABELS, e % N_LABELS
+    slot = tl.load(slots + i, there, 0)
+    label = tl.load(labels + slot * N_LABELS + c, there, 0)
+    at = out + tl.load(rows + i, there, 0) * n_classes + label
     weight = tl.load(weights + slot, there, 0.0).to(tl.float32)
-    tl.store(out + at, weight[:, None] * residual, kept)
+    posterior = tl.load(J + e, there, 0.0)
+    tl.store(at, tl.load(at, there, 0.0) + weight * posterior, there)
 
 
 def residuals(logits: torch.Tensor, group: Any, out: torch.Tensor) -> torch.Tensor:
@@ -245,7 +245,7 @@ def residuals(logits: torch.Tensor, group: Any, out: torch.Tensor) -> torch.Tens
     from bagwise.models.ored.union_torch import needed_cover
 
     k, n, n_rows, n_classes = group.n_labels, len(group.bags), len(group.rows), logits.shape[1]
-    n_labels, low, device = k + group.background, (k + 1) // 2, logits.device
+    n_labels, device = k + group.background, logits.device
     loglik = torch.empty(n, dtype=torch.float64, device=device)
     r, J = (torch.empty((n_rows, n_labels), device=device) for _ in range(2))
     log_z, log_mass = (torch.empty(n_rows, device=device) for _ in range(2))
@@ -262,7 +262,13 @@ def residuals(logits: torch.Tensor, group: Any, out: torch.Tensor) -> torch.Tens
         bags = _SETS >> k
         _few_cover_kernel[(triton.cdiv(n, bags),)](*given, n, *limits, **sizes, BAGS=bags)
     else:
-        warps = 1 if k <= 8 else 4
-        _cover_kernel[(n,)](*given, *limits, **sizes, LOW=low, HIGH=k - low, num_warps=warps)
-    _write_kernel[grid](logits, out, *where, group.weights, J, log_z, n_rows, n_classes, **of_rows)
+        low = (k + 1) // 2 + (k >= 10)
+        _cover_kernel[(n,)](*given, *limits, **sizes, LOW=low, HIGH=k - low, num_warps=1)
+    _prior_kernel[grid](
+        logits, out, *where[:2], group.weights, log_z, n_rows, n_classes, CLASSES=classes, ROWS=rows
+    )
+    n_cells = n_rows * n_labels
+    _posterior_kernel[(triton.cdiv(n_cells, _BLOCK),)](
+        out, *where, group.weights, J, n_cells, n_classes, N_LABELS=n_labels, BLOCK=_BLOCK
+    )
     return loglik

@@ -78,9 +78,11 @@ def test_loops_of_the_card_do_what_the_operations_do(data):
     best, which, source = card_triton.best_of_bags(S, batch.offsets, batch.counts, K, n_all)
     for found, expected in zip((best, which, source), there._best(S, batch)):
         assert (found == expected)[batch.counts].all()
-    slopes, loss = card_triton.slopes_of(best, relevant, batch.counts, there.harmonic)
-    expected, total = there._slopes(best, relevant, batch.counts)
-    torch.testing.assert_close(slopes, expected, rtol=1e-5, atol=1e-5)
+    G, expected = torch.zeros_like(S), torch.zeros_like(S)
+    loss = card_triton.slopes_to(G, best, which, source, relevant, batch.counts, there.harmonic)
+    slopes, total = there._slopes(best, relevant, batch.counts)
+    there._scatter(expected, slopes, which, source, batch.counts)
+    torch.testing.assert_close(G, expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(loss, total, rtol=1e-5, atol=1e-5)
 
 
