@@ -201,7 +201,8 @@ class MIMLFast(MIMLClassifier):
         plan = make_plan(self, len(bags), bags.X)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
         card, scale = self._scaled(bags, plan)
-        with nullcontext() if card is not None else Workers(self.n_jobs, N_SLICES) as workers:
+        threads: Any = nullcontext() if card is not None else Workers(self.n_jobs, N_SLICES)
+        with threads as workers:
             forward_of = partial(make_forward, bags, Y.shape[1], scale, plan, workers, card=card)
             learned = learn(forward_of, Y, plan, rng)
         self.solver_ = plan.solver

@@ -31,6 +31,7 @@ def bag_scores(model: Any, bags: Bags) -> np.ndarray:
 def instance_scores(model: Any, bags: Bags) -> np.ndarray:
     """The same with one instance in place of the maximum; the dummy stays that of the bag."""
     card = _card(model, bags)
+    parts: Iterator[tuple[Bags, np.ndarray]]
     if card is None:
         parts = ((part, _over_sub_concepts(F)) for part, F in _blocks(model, bags))
     else:

@@ -146,9 +146,8 @@ class CardLikelihood:
 
     def value_and_gradient(self, W: np.ndarray) -> tuple[float, np.ndarray]:
         """The log-likelihood and its gradient."""
-        V, intercept = self.folded.inner(W)
         device = self.store.device
-        V, intercept = (as_tensor(np.ascontiguousarray(v, np.float32)).to(device) for v in (V, intercept))
+        V, intercept = (as_tensor(v.astype(np.float32)).to(device) for v in self.folded.inner(W))
         n_classes, d = self.Y.shape[1], self.store.shape[1]
         value, sums = 0.0, np.zeros(n_classes)
         G = torch.zeros((n_classes, d), dtype=torch.float64, device=device)

@@ -65,7 +65,7 @@ def groups_of(
         which, starts, moves, sets, shares = (as_tensor(array).to(device) for array in arrays)
         slots = Segments.of(bounds, device).index
         rows = torch.arange(len(slots), device=device) + moves[slots]
-        labels = torch.nonzero(sets)[:, 1].reshape(len(bags), k + background)
+        labels = torch.nonzero(sets)[:, 1].reshape(len(bags), int(k) + background)
         found.append(Group(which, starts, rows, slots, labels, shares, background))
     return found, np.flatnonzero(taking_part & (counts > MOST_LABELS))
 
