@@ -8,10 +8,11 @@ Every figure of docs/scale.md is one command:
     python benchmarks/scale.py cluster FOLDER --workers 2   # Dask against one streaming process
     python benchmarks/scale.py growth FOLDER --most 1e8     # seconds per instance from 1e5 instances on
     python benchmarks/scale.py kills FOLDER --kills 30      # workers killed with SIGKILL; bits compared
-    python benchmarks/scale.py simulate --workers 1000      # a real scheduler, parts that sleep
-    python benchmarks/scale.py others FOLDER                # SGDClassifier.partial_fit on the same data
+    python benchmarks/scale.py simulate --workers 100 1000  # a real scheduler, parts that sleep
+    python benchmarks/scale.py others FOLDER                # SGDClassifier.partial_fit, torchmil
+    python benchmarks/scale.py small                        # all of it in a few minutes
 
-All but `make`, `limit` and `kills` print ratios of things measured in turn in the same run.
+`pass`, `cluster` and `growth` print ratios of things measured in turn in the same run.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
+import warnings
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from bagwise import Bags, Dataset, ShardedBags, on_cluster
 from bagwise.base.blocks import blocks_of_shards
@@ -39,16 +44,16 @@ from bagwise.parallel import map_reduce
 D, L, SIZE = 100, 10, 10  # features, labels, instances per bag
 
 
-def pieces(n_instances: float, seed: int = 0, at_once: int = 20_000):
+def pieces(n_instances: float, seed: int = 0, at_once: int = 20_000, d: int = D):
     """Bags whose labels are those of their instances, which stand around a centre per label."""
-    centres = np.random.default_rng(99).normal(size=(L, D)).astype(np.float32)
+    centres = np.random.default_rng(99).normal(size=(L, d)).astype(np.float32)
     n_bags, first = int(n_instances // SIZE), 0
     while first < n_bags:
         rng = np.random.default_rng([seed, first])
         n = min(at_once, n_bags - first)
         own = rng.integers(0, L, (n, 3))
         which = own[np.arange(n)[:, None], rng.integers(0, 3, (n, SIZE))]
-        X = centres[which].reshape(-1, D) * 0.35 + rng.standard_normal((n * SIZE, D), dtype=np.float32)
+        X = centres[which].reshape(-1, d) * 0.35 + rng.standard_normal((n * SIZE, d), dtype=np.float32)
         Y = np.zeros((n, L), np.int8)
         Y[np.arange(n)[:, None], which] = 1
         ids = np.arange(first, first + n)
@@ -63,17 +68,19 @@ def learner(max_iter: int = 10) -> ORedLogisticRegression:
 def likelihoods(shards: ShardedBags):
     """The parts of a fit after its first look at the data, and parameters to ask them about."""
     how = Treatment(False, 16, "candidates", 0.0, {"method": "auto", "max_labels": 16, "n_threads": 1})
-    setup = Setup(how, np.arange(L), Scaling("standard", np.zeros(D), np.ones(D)), None, True)
-    return prepared(blocks_of_shards(shards), setup), np.zeros((L, D + 1))
+    d = shards.n_features
+    setup = Setup(how, np.arange(L), Scaling("standard", np.zeros(d), np.ones(d)), None, True)
+    return prepared(blocks_of_shards(shards), setup), np.zeros((L, d + 1))
 
 
-def seconds(function, repeats: int = 3) -> float:
-    best = np.inf
+def measured(function, repeats: int = 3) -> tuple[float, float]:
+    """Seconds on the wall and of processor time, the best of some calls each."""
+    wall = busy = np.inf
     for _ in range(repeats):
-        start = time.perf_counter()
+        start, began = time.perf_counter(), time.process_time()
         function()
-        best = min(best, time.perf_counter() - start)
-    return best
+        wall, busy = min(wall, time.perf_counter() - start), min(busy, time.process_time() - began)
+    return wall, busy
 
 
 def make(folder: str, gb: float, part_mb: float) -> None:
@@ -88,25 +95,29 @@ def peak() -> float:
 
 
 def one_pass(folder: str, parts: int) -> None:
-    """A streamed pass (read, decode, scale, value and gradient) against the same with all parts held."""
+    """A streamed pass (read, scale, value and gradient) against the same with all parts held."""
     shards = ShardedBags.open(folder)
-    n_bags = int(shards.part_bags[: min(parts, shards.n_parts)].sum())
-    shards = shards[:n_bags]
+    parts = min(parts, shards.n_parts)
+    shards = shards[: int(shards.part_bags[:parts].sum())]
     held, W = likelihoods(shards.in_memory())
     map_reduce(value_and_gradient, W, held)  # compiles, and prepares the parts
     streamed, _ = likelihoods(shards)
     n = shards.n_instances
-    in_memory = seconds(lambda: map_reduce(value_and_gradient, W, held))
-    from_disk = seconds(lambda: map_reduce(value_and_gradient, W, streamed))
-    decode = seconds(lambda: [None for _ in map(shards.part, range(min(parts, shards.n_parts)))], 2)
-    files = [shards.place.join(p.file) for p in shards.manifest.parts[:parts]]
-    disk = seconds(lambda: [Path(f).read_bytes() for f in files], 1)
     size = sum(p.n_bytes for p in shards.manifest.parts[:parts]) / 1e6
-    print(f"{n:,} instances, {size:,.0f} MB in {min(parts, shards.n_parts)} parts")
-    print(f"reading the files          {size / disk:8.0f} MB/s")
-    print(f"reading and decoding       {size / decode:8.0f} MB/s")
-    print(f"pass, parts in memory      {n / in_memory:8.3g} instances/s")
-    print(f"pass, streamed             {n / from_disk:8.3g} instances/s, {in_memory / from_disk:.0%} of that")
+    print(f"{n:,} instances, {size:,.0f} MB in {parts} parts")
+
+    def row(what: str, took: tuple[float, float], rest: str = "") -> None:
+        rates = f"{size / took[0]:6.0f} MB/s, {n / took[0]:8.3g} instances/s"
+        print(f"{what:32s} {rates}, {1e3 * took[1] / parts:4.0f} ms of processor time per part{rest}")
+
+    files = [shards.place.join(p.file) for p in shards.manifest.parts[:parts]]
+    row("files, as bytes", measured(lambda: [Path(f).read_bytes() for f in files]))
+    row("parts read", measured(lambda: [len(shards.part(k)) for k in range(parts)]))
+    row("parts read and scaled", measured(lambda: [len(streamed.load(k).X) for k in range(parts)]))
+    in_memory = measured(lambda: map_reduce(value_and_gradient, W, held))
+    row("pass, parts in memory", in_memory)
+    from_disk = measured(lambda: map_reduce(value_and_gradient, W, streamed))
+    row("pass, streamed", from_disk, f": {in_memory[0] / from_disk[0]:.0%} of the rate in memory")
 
 
 def limit(folder: str, gb: float, max_iter: int) -> None:
@@ -148,25 +159,29 @@ def cluster(folder: str, workers: int, max_iter: int) -> None:
         print(f"Dask, {n} workers            {took:8.1f} s, {ratio}")
 
 
-def growth(folder: str, most: float, least: float) -> None:
+def growth(folder: str, most: float, least: float, d: int) -> None:
     """Seconds per instance of one pass, ORed and MIMLfast, over sizes a factor of ten apart."""
+
+    def fast():
+        return MIMLFast(max_iter=1, validation=0, n_sub_concepts=1, n_components=50, solver="minibatch",
+                        random_state=0)  # fmt: skip
+
     rows = []
     n = least
-    fast_once = MIMLFast(max_iter=1, validation=0, n_sub_concepts=1, n_components=50, solver="minibatch")
-    fast_once.fit(*_warm())  # compiles
+    fast().fit(*_warm())  # compiles
     learner(1).fit(*_warm())
+    print(f"{d} features; times per instance of a pass of ORed, and of scaling and a round of MIMLfast")
     while n <= most * 1.001:
-        place = Path(folder) / f"n{n:.0e}"
-        shards = ShardedBags.open(place) if place.exists() else ShardedBags.write(pieces(n), place)
+        place = Path(folder) / f"n{n:.0e}-{d}"
+        shards = ShardedBags.open(place) if place.exists() else ShardedBags.write(pieces(n, d=d), place)
         parts, W = likelihoods(shards)
-        ored = seconds(partial(map_reduce, value_and_gradient, W, parts), 2)
-        start = time.perf_counter()
-        MIMLFast(max_iter=1, validation=0, n_sub_concepts=1, n_components=50, solver="minibatch",
-                 random_state=0).fit(shards)  # fmt: skip
-        fast = time.perf_counter() - start
-        rows.append((shards.n_instances, ored, fast))
-        each = f"ORed {1e9 * ored / n:7.0f} ns per instance and pass, MIMLfast {1e9 * fast / n:7.0f} ns"
-        print(f"{shards.n_instances:>13,} instances: {each} (scaling and one round)", flush=True)
+        repeats = 3 if n < 1e7 else 1
+        map_reduce(value_and_gradient, W, parts) if n < 1e7 else shards.check()  # in the cache of the disk
+        ored = measured(partial(map_reduce, value_and_gradient, W, parts), repeats)[0]
+        once = measured(lambda: fast().fit(shards), repeats)[0]  # noqa: B023
+        rows.append((shards.n_instances, ored, once))
+        each = f"ORed {1e9 * ored / n:6.0f} ns, MIMLfast {1e9 * once / n:6.0f} ns"
+        print(f"{shards.n_instances:>13,} instances: {each}", flush=True)
         n *= 10
     logs = np.log(np.array(rows))
     for k, name in ((1, "ORed"), (2, "MIMLfast")):
@@ -204,84 +219,6 @@ def kills(folder: str, kills: int, workers: int, max_iter: int) -> None:
         thread.join()
 
 
-def simulate(workers: list[int], part_seconds: float, parts_each: int, megabytes: float) -> None:
-    """A real scheduler with workers that are threads; a part sleeps as long as its pass would take."""
-    from distributed import Client, LocalCluster
-
-    from bagwise.parallel import Parts
-
-    for n in workers:
-        threads = max(1, n // 20)
-        shape = {"n_workers": n // threads, "threads_per_worker": threads, "processes": False}
-        with LocalCluster(**shape, dashboard_address=None, silence_logs=50) as local, Client(local) as client:
-            items = [_Sleeper(k, part_seconds) for k in range(n * parts_each)]
-            W = np.zeros(int(megabytes * 1e6 / 8))
-            with on_cluster(client, loops=False):
-                map_reduce(_asleep, W, Parts(items[:n]))
-                start = time.perf_counter()
-                map_reduce(_asleep, W, Parts(items))
-                took = time.perf_counter() - start
-        ideal = part_seconds * parts_each
-        each = 1e3 * (took - ideal) / len(items)
-        print(f"{n:5d} workers, {len(items)} parts of {part_seconds:g} s, {megabytes:g} MB of statistics:")
-        print(
-            f"      pass {took:.2f} s, ideal {ideal:.2f} s ({ideal / took:.0%}); {each:.2f} ms more per task"
-        )
-
-
-class _Sleeper:
-    def __init__(self, k: int, duration: float) -> None:
-        self.key = self.name = f"sleeper{k}"
-        self.n_bytes, self.duration, self.k = 1, duration, k
-
-    def load(self):
-        return self
-
-    def __reduce__(self):
-        return _Sleeper, (self.k, self.duration)
-
-
-def _asleep(W, part):
-    rng = np.random.default_rng(part.k)
-    time.sleep(part.duration * rng.uniform(0.9, 1.1))  # delays as machines have them
-    return W
-
-
-def others(folder: str, parts: int) -> None:
-    """Instances with the labels of their bags, SGDClassifier.partial_fit, one pass; quality beside ours."""
-    from sklearn.linear_model import SGDClassifier
-
-    shards = ShardedBags.open(folder)
-    shards = shards[: int(shards.part_bags[: min(parts + 1, shards.n_parts)].sum())]
-    train, test = shards.split(0.1)
-    held = test.sample(min(2000, len(test)), random_state=0)
-    start = time.perf_counter()
-    models = [SGDClassifier(loss="log_loss", random_state=0) for _ in range(L)]
-    for data in train:
-        Y = data.Y[data.bags.index]
-        for label, model in enumerate(models):
-            model.partial_fit(data.bags.X, Y[:, label], classes=[0, 1])
-    sgd = time.perf_counter() - start
-    scores = np.column_stack([m.decision_function(held.bags.X) for m in models])
-    bag = np.maximum.reduceat(scores, held.bags.offsets[:-1], axis=0)
-    from bagwise.metrics import evaluate
-
-    start = time.perf_counter()
-    ours = learner(15).fit(train)
-    fit = time.perf_counter() - start
-    start = time.perf_counter()
-    fast = MIMLFast(max_iter=3, random_state=0, n_sub_concepts=1).fit(train)
-    third = time.perf_counter() - start
-    for name, took, found in (
-        ("SGDClassifier.partial_fit, 1 pass", sgd, bag),
-        (f"ORed, {ours.n_iter_} iterations", fit, ours.decision_function(held.bags)),
-        ("MIMLfast, 3 rounds", third, fast.decision_function(held.bags)),
-    ):
-        quality = evaluate(held.Y, found)
-        print(f"{name:36s} {took:7.1f} s, ranking loss {quality['ranking_loss']:.4f}, "
-              f"average precision {quality['average_precision']:.4f}")  # fmt: skip
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument(
@@ -296,7 +233,10 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--least", type=float, default=1e5)
     parser.add_argument("--most", type=float, default=1e6)
+    parser.add_argument("--features", type=int, default=D)
+    parser.add_argument("--deaths", type=int, default=3)
     given = parser.parse_args()
+    warnings.simplefilter("ignore", ConvergenceWarning)  # fits are stopped on purpose
     if given.what == "make":
         make(given.folder, given.gb, given.part_mb)
     elif given.what == "pass":
@@ -306,15 +246,24 @@ def main() -> None:
     elif given.what == "cluster":
         cluster(given.folder, given.workers[0], given.iterations)
     elif given.what == "growth":
-        growth(given.folder, given.most, given.least)
+        growth(given.folder, given.most, given.least, given.features)
     elif given.what == "kills":
         kills(given.folder, given.kills, given.workers[0], given.iterations)
     elif given.what == "simulate":
-        simulate(given.workers, 2.0, 3, 0.008)
+        from scale_workers import simulate
+
+        simulate(given.workers, 0.2, 30, 8.0, given.deaths)
     elif given.what == "others":
+        from scale_others import others
+
         others(given.folder, given.parts)
     else:
         small()
+
+
+def limit_in_a_process_of_its_own(folder: str) -> None:
+    words = ["limit", folder, "--gb", "1", "--iterations", "2"]
+    subprocess.run([sys.executable, __file__, *words], check=True)
 
 
 def small() -> None:
@@ -324,7 +273,14 @@ def small() -> None:
         make(f"{folder}/s", 0.2, 32)
         one_pass(f"{folder}/s", 4)
         cluster(f"{folder}/s", 2, 5)
-        others(f"{folder}/s", 3)
+        limit_in_a_process_of_its_own(f"{folder}/s")
+        kills(f"{folder}/s", 2, 2, 3)
+        growth(f"{folder}/g", 1e6, 1e5, 10)
+        from scale_others import others
+        from scale_workers import simulate
+
+        simulate([100], 0.2, 30, 8.0, 1)
+        others(f"{folder}/s", 1)
     finally:
         shutil.rmtree(folder)
 
