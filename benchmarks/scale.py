@@ -83,10 +83,10 @@ def measured(function, repeats: int = 3) -> tuple[float, float]:
     return wall, busy
 
 
-def make(folder: str, gb: float, part_mb: float) -> None:
+def make(folder: str, gb: float, part_mb: float, flat: bool = True) -> None:
     start = time.perf_counter()
     n = gb * 1e9 / (4 * D)
-    shards = ShardedBags.write(pieces(n), folder, part_bytes=int(part_mb * 2**20))
+    shards = ShardedBags.write(pieces(n), folder, part_bytes=int(part_mb * 2**20), flat=flat)
     print(f"{shards}\nwritten in {time.perf_counter() - start:.0f} s; peak memory {peak():.2f} GB")
 
 
@@ -234,11 +234,12 @@ def main() -> None:
     parser.add_argument("--least", type=float, default=1e5)
     parser.add_argument("--most", type=float, default=1e6)
     parser.add_argument("--features", type=int, default=D)
+    parser.add_argument("--packed", action="store_true")
     parser.add_argument("--deaths", type=int, default=3)
     given = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)  # fits are stopped on purpose
     if given.what == "make":
-        make(given.folder, given.gb, given.part_mb)
+        make(given.folder, given.gb, given.part_mb, not given.packed)
     elif given.what == "pass":
         one_pass(given.folder, given.parts)
     elif given.what == "limit":

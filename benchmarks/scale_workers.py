@@ -77,6 +77,7 @@ class Crowd:
         self.file = str(Path(folder) / "scheduler.json")
         environment = os.environ | {
             "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "100",
+            "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",  # it looks at all threads of the process
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         }
         self.run = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

@@ -13,7 +13,9 @@ import hashlib
 import itertools
 import warnings
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 
 from threadpoolctl import threadpool_limits
@@ -31,6 +33,7 @@ _SHARE = 0.5  # of the workers' memory that parts may take to be kept there betw
 _TASK_SECONDS = 5e-3  # that the scheduler takes for a task, see benchmarks/scale.py simulate
 _BYTE_SECONDS = 1.5e-9  # that a step takes for a byte of a part, roughly
 _LONGEST = 30.0  # seconds of a task: what a worker's death may cost
+_MOST_READERS = 64  # threads of a worker that read ahead, at most
 _numbers = itertools.count()
 
 
@@ -281,7 +284,13 @@ def _step_run(data: Carried, *, step: Step, told: Carried, combine: Combine | No
 
 def _stream_run(run: list[Any], *, step: Step, told: Carried, combine: Combine | None) -> Carried:
     """Steps over a run of parts, of which two are in memory."""
-    return _put_together(step, told, read_ahead(_loaded, run, min(1, len(run) - 1)), combine)
+    return _put_together(step, told, read_ahead(_loaded, run, min(1, len(run) - 1), _pool()), combine)
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """Threads that stay: Dask's profiler hangs Pythons up to 3.11.7 in which threads come and go."""
+    return ThreadPoolExecutor(_MOST_READERS, thread_name_prefix="bagwise-ahead")
 
 
 def _put_together(step: Step, told: Carried, loaded: Iterable[Any], combine: Combine | None) -> Carried:

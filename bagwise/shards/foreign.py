@@ -45,6 +45,7 @@ def convert_parquet(
     info: Sequence[str] = (),
     label_names: Sequence[str] | None = None,
     part_bytes: int = PART_BYTES,
+    flat: bool = True,
     advance: Advance | None = None,
 ) -> ShardedBags:
     """Turn a Parquet file, or a folder of them in the order of their names, into shards.
@@ -65,6 +66,8 @@ def convert_parquet(
         The labels in order; by default all that occur, sorted.
     part_bytes : int, default=128 MiB
         Size of a part.
+    flat : bool, default=True
+        Whether dense instances lie as in memory or are packed; see `ShardWriter`.
     advance : callable, optional
         Told ``advance(steps, total=...)`` in rows as they are read.
 
@@ -75,7 +78,8 @@ def convert_parquet(
     files = parquet_files(source)
     columns = {"bag": bag, "features": features, "labels": labels, "instance_label": instance_label}
     reader = _Reader({**columns, "info": tuple(info)}, label_names, part_bytes // _SHARE, advance)
-    write_shards(reader.pieces(files), folder, part_bytes=part_bytes, label_names=label_names)
+    settings = {"part_bytes": part_bytes, "label_names": label_names, "flat": flat}
+    write_shards(reader.pieces(files), folder, **settings)
     return ShardedBags.open(folder)
 
 
