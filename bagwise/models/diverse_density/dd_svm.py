@@ -95,8 +95,8 @@ class DDSVM(ConceptClassifier):
     machine.
 
     It costs O(starts * iterations * n_instances * n_features) per label, nearly all of it for prototypes, and
-    O(n_bags^2) for the machine. All starts of [1]_ are ``n_starts="all"``; with many thousand instances
-    that takes hours.
+    O(n_bags^2) for the machine. All starts of [1]_ are ``n_starts="all"``; the cost is then quadratic in
+    n_instances.
 
     *Differences from* [1]_. (1) By default not all instances are starts. (2) Distances are standardised
     before the machine. (3) Lengths of :math:`h \circ |s|` are taken as at least that of :math:`|s|`: in
