@@ -12,6 +12,7 @@ from bagwise.base import Traits
 from bagwise.base.parameters import Choice, Number, PerView, Seed, Whole
 from bagwise.kernels.numeric import frozen
 from bagwise.kernels.segment import segment_sum
+from bagwise.models._shared.offset import best_offset
 from bagwise.models.mimlmix.parts import as_views
 from bagwise.models.mimlmix.settings import by_view
 from bagwise.models.mimlmix.topics import choose_n_topics, fit_topics, label_distributions
@@ -22,6 +23,7 @@ from bagwise.models.topics.words import learn_words, n_words_of, word_counts
 from bagwise.utils.memory import check_memory
 
 _CELLS = 1 << 22  # likelihoods of instances held at a time in prediction
+_FOR_THRESHOLD = 1000  # training bags that decide on the threshold
 
 
 class M3LDA(TopicClassifier):
@@ -49,6 +51,10 @@ class M3LDA(TopicClassifier):
     words : {"auto", "counts", "codebook"}, sequence or dict of view to kind, default="auto"
         What instances are: counts of words (or weights that are not negative), or anything, of which k-means
         makes words. "auto" takes them for counts if they are not negative and mostly zeros.
+    sets : {"threshold", "top"}, default="threshold"
+        How label sets are cut: all labels with a share above a threshold, the one with the fewest errors on
+        (at most 1,000) training bags predicted as if their labels were not known; or the best L-bar labels
+        that beat the background, L-bar being the rounded mean number of labels of training bags.
     burn_in, n_sweeps : int, default=50, 100
         Sweeps of the sampler in training that are thrown away and that are averaged.
     predict_burn_in, predict_sweeps : int, default=20, 50
@@ -68,8 +74,10 @@ class M3LDA(TopicClassifier):
         Mean number of every word under every label, for every view.
     words_ : dict of str to dict
         How the instances of every view become words.
+    threshold_ : float
+        What shares are compared with; 0 with ``sets="top"``.
     n_top_ : int
-        L-bar, the rounded mean number of labels of training bags.
+        L-bar.
 
     Notes
     -----
@@ -90,10 +98,9 @@ class M3LDA(TopicClassifier):
         \prod_w \beta_{vlw}^{x_w} .
 
     The score of an instance is the mean of these distributions over the kept sweeps (with a single label less
-    one half), that of a bag the mean of its instances by the weights of their views; the best L-bar labels
-    that beat the background are predicted. The score of `decision_function` is that share for labels in the
-    predicted set and minus one over it for the others. :math:`\eta'` is ``topic_weight``, :math:`\beta'`
-    ``label_topics_``.
+    one half), that of a bag the mean of its instances by the weights of their views. `decision_function` is
+    that share less ``threshold_``; with ``sets="top"`` it is the share for labels in the predicted set and
+    minus one over it for the others. :math:`\eta'` is ``topic_weight``, :math:`\beta'` ``label_topics_``.
 
     Random numbers of a bag follow from its words, and its instances are drawn in an order that their words
     decide: predictions do not depend on the order of anything.
@@ -103,7 +110,7 @@ class M3LDA(TopicClassifier):
 
     *Differences from* [1]_, which was not at hand in detail. (1) Topics of labels are learned by collapsed
     variational Bayes, once. (2) Words are averaged over sweeps, and so are whole distributions instead of
-    draws. (3) Training bags without labels teach one more label, the background.
+    draws. (3) Training bags without labels teach one more label, the background. (4) ``sets``.
 
     References
     ----------
@@ -131,6 +138,7 @@ class M3LDA(TopicClassifier):
         "smoothing": Number(above=0),
         "n_words": (Choice("auto"), Whole(1)),
         "words": PerView(Choice("auto", "counts", "codebook")),
+        "sets": Choice("threshold", "top"),
         "burn_in": Whole(0),
         "n_sweeps": Whole(1),
         "predict_burn_in": Whole(0),
@@ -150,6 +158,7 @@ class M3LDA(TopicClassifier):
         smoothing=0.1,
         n_words="auto",
         words="auto",
+        sets="threshold",
         burn_in=50,
         n_sweeps=100,
         predict_burn_in=20,
@@ -165,6 +174,7 @@ class M3LDA(TopicClassifier):
         self.smoothing = smoothing
         self.n_words = n_words
         self.words = words
+        self.sets = sets
         self.burn_in = burn_in
         self.n_sweeps = n_sweeps
         self.predict_burn_in = predict_burn_in
@@ -201,6 +211,10 @@ class M3LDA(TopicClassifier):
         counts = train(sampler, self.burn_in, self.n_sweeps)
         self.word_counts_ = dict(zip(views, np.split(counts, np.cumsum(n_words)[:-1])))
         self._seed = int(rng.randint(2**31 - 1))
+        self.threshold_ = 0.0
+        if self.sets == "threshold":
+            some = np.sort(rng.permutation(len(Y))[:_FOR_THRESHOLD])
+            self.threshold_ = best_offset(self._spread(self._bag_shares(bags[some])), Y[some])
 
     def _view_weights(self, names):
         given = by_view("view_weights", self.view_weights, names, silent=1.0)
@@ -251,7 +265,8 @@ class M3LDA(TopicClassifier):
             int(self.predict_sweeps),
         )
 
-    def _scores(self, bags):
+    def _bag_shares(self, bags):
+        """Shares of components in every bag."""
         views = as_views(bags)
         phi = self._shares(bags, None)
         total, weight = np.zeros((len(bags), len(self.components_))), np.zeros(len(bags))
@@ -260,5 +275,10 @@ class M3LDA(TopicClassifier):
             weight += present
             total += segment_sum(phi[v], view.offsets) * (present / np.maximum(view.sizes, 1))[:, None]
         prior = self._topic_share @ self.label_topics_  # of a bag of which nothing is known
-        shares = np.where(weight[:, None] > 0, total / np.maximum(weight, 1e-300)[:, None], prior)
-        return self._signed(self._spread(shares), shares)
+        return np.where(weight[:, None] > 0, total / np.maximum(weight, 1e-300)[:, None], prior)
+
+    def _scores(self, bags):
+        shares = self._bag_shares(bags)
+        if self.sets == "top":
+            return self._signed(self._spread(shares), shares)
+        return self._spread(shares, fill=-1.0) - self.threshold_  # never a label without a training bag

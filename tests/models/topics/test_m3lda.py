@@ -167,7 +167,7 @@ def test_prediction_draws_from_its_chain():
 
 def test_two_views_some_missing(tmp_path):
     data = make_mimlmix_like("imageclef", 300, missing=0.3, noise={"visual": 0.5})
-    model = M3LDA(5, burn_in=10, n_sweeps=20, random_state=0).fit(data.bags[:240], data.Y[:240])
+    model = M3LDA(5, sets="top", burn_in=10, n_sweeps=20, random_state=0).fit(data.bags[:240], data.Y[:240])
     test, Y = data.bags[240:], data.Y[240:]
     S = model.decision_function(test)
     chance = data.Y[:240].mean(axis=0)
@@ -201,7 +201,7 @@ def test_equal_instances_get_equal_answers_in_any_order():
 def test_a_bag_without_instances_gets_the_prior():
     views = {"a": Bags(np.eye(20)[:4], [0, 2, 3, 4]), "b": Bags(np.eye(20)[:3], [0, 1, 2, 3])}
     Y = np.array([[1, 0], [0, 1], [1, 0]])
-    model = M3LDA(1, burn_in=1, n_sweeps=2, random_state=0).fit(MultiViewBags(views), Y)
+    model = M3LDA(1, sets="top", burn_in=1, n_sweeps=2, random_state=0).fit(MultiViewBags(views), Y)
     nothing = MultiViewBags({"a": Bags(np.empty((0, 20)), [0, 0]), "b": Bags(np.empty((0, 20)), [0, 0])})
     assert model.predict(nothing).tolist() == [[1, 0]]  # the more frequent label
 
@@ -212,3 +212,13 @@ def test_weights_of_views_must_weigh():
         M3LDA(1, view_weights=[0.0, 0.0]).fit(bags, [[1, 0], [0, 1]])
     with pytest.raises(ValueError, match="view_weights names the views"):
         M3LDA(1, view_weights={"c": 1.0}).fit(bags, [[1, 0], [0, 1]])
+
+
+def test_threshold_has_the_fewest_errors_in_training():
+    data = make_mimlmix_like("imageclef", 120)
+    Y = np.column_stack([data.Y, np.zeros(120, dtype=int)])  # a label that never occurs
+    model = M3LDA(3, burn_in=5, n_sweeps=10, random_state=0).fit(data.bags, Y)
+    shares = model.decision_function(data.bags) + model.threshold_
+    errors = [((shares > t) != Y).sum() for t in [*np.linspace(0.0, 0.5, 101), model.threshold_]]
+    assert errors[-1] == min(errors)
+    assert not model.predict(data.bags)[:, -1].any()
