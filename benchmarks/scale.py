@@ -62,7 +62,8 @@ def pieces(n_instances: float, seed: int = 0, at_once: int = 20_000, d: int = D)
 
 
 def learner(max_iter: int = 10) -> ORedLogisticRegression:
-    return ORedLogisticRegression(alpha=1.0, background=False, decision="union", max_iter=max_iter)
+    settings = {"background": False, "decision": "union", "device": "cpu"}
+    return ORedLogisticRegression(alpha=1.0, max_iter=max_iter, **settings)
 
 
 def likelihoods(shards: ShardedBags):
