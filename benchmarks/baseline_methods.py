@@ -263,7 +263,7 @@ def mi_graph(options):
 
 
 def citation_knn(options):
-    """Right answers when one bag at a time is left out, as the paper counts them."""
+    """Right answers when one bag at a time is left out."""
     for name in ("musk1", "musk2"):
         data = load_dataset(name)
         y, right = data.Y[:, 0], 0
