@@ -8,11 +8,14 @@ step works on is brought to multiples of 64 bytes first.
 from __future__ import annotations
 
 import pickle
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Carried", "aligned", "aligned_empty"]
+__all__ = ["Carried", "aligned", "aligned_empty", "memory_used_again"]
 
 ALIGNMENT = 64
 
@@ -27,9 +30,62 @@ def aligned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """
     dtype = np.dtype(dtype)
     n_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    memory = np.empty(n_bytes + ALIGNMENT, dtype=np.uint8)
+    memory = _spare.take(n_bytes + ALIGNMENT)
     first = -memory.ctypes.data % ALIGNMENT
     return memory[first : first + n_bytes].view(dtype).reshape(shape)
+
+
+class _Spare:
+    """Large pieces of memory that are used again, part after part, while parts are streamed.
+
+    The system clears every page that it gives, and two threads that ask at once wait for each other.
+    """
+
+    LEAST, MOST = 1 << 20, 2  # bytes of a piece, pieces that wait
+
+    def __init__(self) -> None:
+        self.streams = 0
+        self.pieces: list[np.ndarray] = []
+        self.lock = threading.Lock()
+
+    def take(self, n_bytes: int) -> np.ndarray:
+        if not self.streams or n_bytes < self.LEAST:
+            return np.empty(n_bytes, dtype=np.uint8)
+        with self.lock:
+            for k, piece in enumerate(self.pieces):
+                if n_bytes <= len(piece) <= 1.25 * n_bytes:
+                    return np.asarray(_Lent(self.pieces.pop(k)))[:n_bytes]
+        return np.asarray(_Lent(np.empty(n_bytes + n_bytes // 64, dtype=np.uint8)))[:n_bytes]
+
+    def give_back(self, piece: np.ndarray) -> None:
+        with self.lock:
+            if self.streams and len(self.pieces) < self.MOST:
+                self.pieces.append(piece)
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        self.streams += 1
+        try:
+            yield
+        finally:
+            self.streams -= 1
+            if not self.streams:
+                self.pieces = []
+
+
+class _Lent:
+    """What arrays on a piece of memory hold on to; when the last of them is gone, so is this."""
+
+    def __init__(self, piece: np.ndarray) -> None:
+        self.piece = piece
+        self.__array_interface__ = piece.__array_interface__
+
+    def __del__(self) -> None:
+        _spare.give_back(self.piece)
+
+
+_spare = _Spare()
+memory_used_again = _spare.used
 
 
 def aligned(value: Any) -> Any:

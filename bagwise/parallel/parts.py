@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from threadpoolctl import threadpool_limits
 
 from bagwise.parallel.ahead import read_ahead
-from bagwise.parallel.aligned import aligned
+from bagwise.parallel.aligned import aligned, memory_used_again
 from bagwise.parallel.journal import current_journal
 
 __all__ = [
@@ -214,7 +214,7 @@ def map_parts(step: Step, params: Any, parts: Parts) -> Iterator[Any]:
         params = _aligned_where_possible(params)
     else:
         limits = nullcontext()
-    with limits:
+    with limits, memory_used_again() if parts.streamed else nullcontext():
         ahead = 1 if parts.streamed and n > 1 else 0
         for k, result in enumerate(steps(step, params, read_ahead(parts.load, range(n), ahead))):
             if watch is not None:

@@ -7,7 +7,7 @@ import pytest
 
 from bagwise.errors import DataError
 from bagwise.parallel import Parts, aligned, checkpoint, map_parts, map_reduce, read_ahead, watched
-from bagwise.parallel.aligned import Carried
+from bagwise.parallel.aligned import Carried, aligned_empty, memory_used_again
 from bagwise.parallel.journal import content_hash
 from bagwise.parallel.parts import add, ordered_sum
 
@@ -120,3 +120,22 @@ def test_hashes_see_values_alone():
     assert content_hash(one) == content_hash(same)
     assert content_hash(one) != content_hash({**same, "b": ("xxx", 1.25)})
     assert content_hash(np.zeros(2)) != content_hash(np.zeros(2, np.float32))
+
+
+def test_memory_is_used_again_only_when_nothing_holds_it():
+    with memory_used_again():
+        first = aligned_empty((300_000,), np.float64)
+        first[:] = 1.0
+        kept = first[10:20]  # a view of a view keeps all of it
+        where = first.ctypes.data
+        del first
+        other = aligned_empty((300_000,), np.float64)
+        other[:] = 2.0
+        assert other.ctypes.data != where and (kept == 1.0).all()
+        del kept
+        again = aligned_empty((299_000,), np.float64)
+        assert again.ctypes.data == where and again.ctypes.data % 64 == 0
+        again[:] = 3.0
+        assert (other == 2.0).all()
+    del other  # after the last stream nothing waits
+    assert aligned_empty((300_000,), np.float64).flags.writeable
