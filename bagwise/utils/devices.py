@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 from bagwise.errors import BagwiseError
 
+# of NVIDIA's cards, its boards, AMD's cards, and cards of Windows seen from Linux
+_DRIVERS = ("/dev/nvidiactl", "/dev/nvmap", "/dev/kfd", "/dev/dxg")
 _WORTH_A_CARD = 1e7  # pieces of work; below, importing torch and moving the data costs more than is saved
 
 
@@ -67,8 +71,15 @@ def card_there(device: str = "cuda") -> bool:
     >>> card_there("cuda:1000")
     False
     """
+    if not _driver_there():
+        return False
     try:
         import torch
     except ImportError:
         return False
     return bool(torch.cuda.is_available()) and (torch.device(device).index or 0) < torch.cuda.device_count()
+
+
+def _driver_there() -> bool:
+    """Whether the system has a driver of a card; importing torch to ask it costs seconds and 200 MB."""
+    return sys.platform != "linux" or any(Path(node).exists() for node in _DRIVERS)

@@ -1,0 +1,16 @@
+"""Asking for a card costs nothing where there is none."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="drivers are looked for on Linux")
+def test_without_a_driver_torch_is_not_imported():
+    code = (
+        "import sys; from bagwise.utils import devices; devices._DRIVERS = ('/no/such/driver',);"
+        "assert not devices.card_there() and devices.card_for('auto', 1e12) is None;"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
