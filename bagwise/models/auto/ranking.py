@@ -23,6 +23,7 @@ class LinearRanker:
     shared_intercept_: np.ndarray
     label_weights_: np.ndarray
     offset_: float
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
