@@ -95,8 +95,8 @@ def test_what_settings_have_in_common_is_computed_once(monkeypatch):
 
 
 def test_unknown_keys_are_named():
-    with pytest.raises(DataError, match="'girds'"):
-        fit_model({"estimator": "MIMLKNN", "search": {"girds": {}}}, DATA.bags, DATA.Y, 0)
+    with pytest.raises(DataError, match="'grinds'"):
+        fit_model({"estimator": "MIMLKNN", "search": {"grinds": {}}}, DATA.bags, DATA.Y, 0)
 
 
 # ---------------------------------------------------------------------- the memory behind it
