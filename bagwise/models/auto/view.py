@@ -55,7 +55,7 @@ _DENSE = (
     "stacked_kernel",
     "pooled_forest",
 )
-# what members on weighted terms do better: of words few occur, which trees hardly draw and spreads blow up
+# what members on weighted terms answer about as well, in less time
 _NOT_FOR_TEXT = frozenset({"set_kernel", "statistics_kernel", "inherited_forest"})
 # a member starts only before this share of max_seconds has passed: the first to go has the smallest
 LATEST_START = {
