@@ -9,16 +9,10 @@ import urllib.error
 import urllib.request
 
 import pytest
-from typer.testing import CliRunner
-
-from bagwise.cli import app
+from command_line import run
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
-
-
-def run(*args):
-    return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="bagwise")
 
 
 def test_static_page_needs_no_server(tmp_path, monkeypatch):

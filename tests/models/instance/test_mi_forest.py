@@ -5,22 +5,10 @@ import pytest
 from scipy import sparse
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
+from toy_bags import planted
 
 import bagwise
-from bagwise import Bags
 from bagwise.models import MIForest
-
-
-def planted(n_bags=40, seed=0):
-    """Every second bag has one instance around (4, 0, 0); the others lie around the origin."""
-    rng = np.random.default_rng(seed)
-    y = np.arange(n_bags) % 2
-    sizes = rng.integers(2, 6, n_bags)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    X = rng.normal(scale=0.6, size=(offsets[-1], 3))
-    rows = offsets[:-1] + rng.integers(0, sizes)
-    X[rows[y == 1], 0] += 4.0
-    return Bags(X, offsets), y, rows[y == 1]
 
 
 def test_bags_of_one_instance_give_a_plain_forest():

@@ -6,17 +6,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.svm import SVC
+from toy_bags import random_bags
 
-from bagwise import Bags
 from bagwise.models import MIGraph, SetKernelSVM
 from bagwise.models.svm import mi_graph
 from bagwise.models.svm.graph_edges import edge_features
-
-
-def random_bags(n_bags, seed, d=3, largest=6):
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(1, largest, n_bags)
-    return Bags(rng.normal(size=(sizes.sum(), d)), np.concatenate([[0], np.cumsum(sizes)]))
 
 
 def graph(X):
@@ -102,7 +96,7 @@ def test_most_edges_keeps_the_shortest():
 
 
 def test_too_many_edges_are_refused_with_advice(monkeypatch):
-    bags = random_bags(12, seed=3, largest=12)
+    bags = random_bags(12, seed=3, largest=11)
     y = np.arange(12) % 2
     monkeypatch.setattr(mi_graph, "MOST_EDGE_PAIRS", 100.0)
     with pytest.raises(ValueError, match=r"about \d+ edges.*max_edges.*SetKernelSVM"):

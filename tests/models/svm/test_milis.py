@@ -6,28 +6,12 @@ from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
+from toy_bags import planted, rbf
 
 import bagwise
-from bagwise import Bags
 from bagwise.models import MILIS
 from bagwise.models.svm.miles import bag_similarities
 from bagwise.models.svm.milis import _machine, exchange, first_prototypes, learn_label, negative_density
-
-
-def planted(n_bags=40, d=3, noise=0.6, seed=0):
-    """Every second bag has one instance around (4, 0, ...); the others lie around the origin."""
-    rng = np.random.default_rng(seed)
-    y = np.arange(n_bags) % 2
-    sizes = rng.integers(2, 6, n_bags)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    X = rng.normal(scale=noise, size=(offsets[-1], d))
-    rows = offsets[:-1] + rng.integers(0, sizes)
-    X[rows[y == 1], 0] += 4.0
-    return Bags(X, offsets), y, rows[y == 1]
-
-
-def rbf(A, B, gamma):
-    return np.exp(-gamma * ((A[:, None, :] - B[None, :, :]) ** 2).sum(axis=2))
 
 
 def loss(S, rows, t, w, b):

@@ -3,12 +3,11 @@
 import csv
 import json
 
+import command_line
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from bagwise import actions
-from bagwise.cli import app
 from bagwise.datasets.media import make_documents, make_recordings
 from bagwise.errors import BagwiseError, DataError
 from bagwise.media.labels import read_labels
@@ -17,7 +16,7 @@ MODEL = "ORedLogisticRegression"
 
 
 def run(*arguments):
-    done = CliRunner().invoke(app, [str(a) for a in arguments])
+    done = command_line.run(*arguments)
     return done.exit_code, done.output
 
 

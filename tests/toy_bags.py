@@ -1,0 +1,40 @@
+"""Small bags that tests of several rooms share."""
+
+import numpy as np
+
+from bagwise import Bags
+
+
+def planted(n_bags=40, d=3, noise=0.6, seed=0, at=4.0):
+    """Every second bag has one instance around (at, 0, ...); the others lie around the origin."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n_bags) % 2
+    sizes = rng.integers(2, 6, n_bags)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    X = rng.normal(scale=noise, size=(offsets[-1], d))
+    rows = offsets[:-1] + rng.integers(0, sizes)
+    X[rows[y == 1], 0] += at
+    return Bags(X, offsets), y, rows[y == 1]
+
+
+def random_bags(n_bags, d=3, *, seed=0, smallest=1, largest=5):
+    """Bags of noise."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(smallest, largest + 1, n_bags)
+    return Bags(rng.normal(size=(sizes.sum(), d)), np.concatenate([[0], np.cumsum(sizes)]))
+
+
+def miml(n_bags=24, n_labels=3, d=4, seed=0, largest=5):
+    """Bags whose labels are the kinds of their instances."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, largest + 1, n_bags)
+    kinds = rng.integers(0, n_labels, sizes.sum())
+    X = 2.0 * np.eye(n_labels, d)[kinds] + rng.normal(scale=0.7, size=(len(kinds), d))
+    bags = Bags(X, np.concatenate([[0], np.cumsum(sizes)]))
+    Y = np.zeros((n_bags, n_labels), dtype=int)
+    Y[bags.index, kinds] = 1
+    return bags, Y
+
+
+def rbf(A, B, gamma):
+    return np.exp(-gamma * ((A[:, None, :] - B[None, :, :]) ** 2).sum(axis=2))
