@@ -29,13 +29,7 @@ Data = Annotated[
         metavar="DATA", help="A file, or the name of a data set; see list.", autocompletion=names_of_data
     ),
 ]
-Part = Annotated[str | None, typer.Option(help="Only this part of the data set, such as train or test.")]
-View = Annotated[str | None, typer.Option(help="Only this view of several.")]
-Format = Annotated[str | None, typer.Option("--format", help="Format of the file; recognised by default.")]
-Options = Annotated[
-    list[str] | None,
-    typer.Option("--option", "-O", metavar="NAME=VALUE", help="Option of the reader or the set; repeatable."),
-]
+Where = dict[str, Any]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Debug = Annotated[bool, typer.Option("--debug", "--verbose", help="Show the traceback of an error.")]
 
@@ -58,8 +52,22 @@ def _start(
         typer.echo(context.get_help())
 
 
-def where_to_look(part: Any, view: Any, format: Any, option: list[str] | None) -> dict[str, Any]:
-    """What names the data to read, as the actions take it."""
+def where_to_look(
+    part: Annotated[
+        str | None, typer.Option(help="Only this part of the data set, such as train or test.")
+    ] = None,
+    view: Annotated[str | None, typer.Option(help="Only this view of several.")] = None,
+    format: Annotated[
+        str | None, typer.Option("--format", help="Format of the file; recognised by default.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option", "-O", metavar="NAME=VALUE", help="Option of the reader or the set; repeatable."
+        ),
+    ] = None,
+) -> Where:
+    """What names the data to read, as the actions take it: options that `takes` puts into commands."""
     return {"part": part, "view": view, "format": format, "options": assignments(option, "--option")}
 
 

@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
-from bagwise.cli.app import AsJson, Data, Debug, Format, Options, Part, View, app, where_to_look
+from bagwise.cli.app import AsJson, Data, Debug, Where, app, where_to_look
 from bagwise.cli.console import print_json, say, show_table
+from bagwise.cli.together import takes
 from bagwise.utils.progress import progress
 
 
 @app.command()
+@takes(where=where_to_look)
 def compare(
     data: Data,
     models: Annotated[
@@ -28,10 +30,8 @@ def compare(
     ] = Path("bagwise_comparison"),
     n_jobs: Annotated[int, typer.Option("--n-jobs", "-j", help="Fits at the same time; -1: all cores.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of folds and models.")] = 0,
-    part: Part = None,
-    view: View = None,
-    format: Format = None,
-    option: Options = None,
+    *,
+    where: Where,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -54,7 +54,7 @@ def compare(
             n_jobs=n_jobs,
             out=out,
             step=step,
-            **where_to_look(part, view, format, option),
+            **where,
         )
     if as_json:
         return print_json(result.to_dict())

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from bagwise.cli.app import AsJson, Data, Debug, Format, Options, Part, View, app, where_to_look
+from bagwise.cli.app import AsJson, Data, Debug, Where, app, where_to_look
 from bagwise.cli.completion import names_of_data, names_of_models
 from bagwise.cli.console import answer_words, print_json, print_table, report, say
-from bagwise.cli.raw import CachePlace, Jobs, Labels, NoCache, explain, leave, raw_files
+from bagwise.cli.raw import Labels, Raw, explain, leave, raw_options
+from bagwise.cli.together import takes
 from bagwise.cli.typed import assignments
 from bagwise.utils.progress import progress
 
@@ -41,6 +42,7 @@ Kind = Annotated[
 
 
 @app.command()
+@takes(where=where_to_look)
 def fit(
     data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", help="Model file to write, by convention .skops.")],
@@ -62,10 +64,8 @@ def fit(
         Path | None,
         typer.Option(help="Shards: where a killed fit goes on from; by default beside the model file."),
     ] = None,
-    part: Part = None,
-    view: View = None,
-    format: Format = None,
-    option: Options = None,
+    *,
+    where: Where,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -75,9 +75,7 @@ def fit(
     params = assignments(param, "--param")
     with progress(f"fitting {model}") as advance:
         running = _running(cluster, advance, as_json) | {"checkpoint": checkpoint}
-        done = actions.fit(
-            data, model, params, out, running=running, **where_to_look(part, view, format, option)
-        )
+        done = actions.fit(data, model, params, out, running=running, **where)
     if done["columns"] and not as_json:
         say(f"columns of {data}: {done['columns']}")
     if done["recipe"] and not as_json:
@@ -89,6 +87,7 @@ def fit(
 
 
 @app.command()
+@takes(raw=raw_options, where=where_to_look)
 def predict(
     model: Model,
     data: RawData,
@@ -96,29 +95,25 @@ def predict(
     kind: Annotated[
         str | None, typer.Option("--as", metavar="csv|json", help="What to write; by default by the suffix.")
     ] = None,
-    n_jobs: Jobs = 1,
-    cache: CachePlace = None,
-    no_cache: NoCache = False,
+    *,
+    raw: Raw,
     cluster: OnCluster = None,
-    part: Part = None,
-    view: View = None,
-    format: Format = None,
-    option: Options = None,
+    where: Where,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Predict the labels of bags or raw files; one row each with the labels and all scores."""
     from bagwise import actions
 
-    where = where_to_look(part, view, format, option)
-    with raw_files(n_jobs, cache, no_cache, quiet=as_json) as raw:
-        running = _running(cluster, raw["step"].advance, as_json)
-        done = actions.predict(model, data, out, kind=kind, running=running, **raw, **where)
+    with raw(quiet=as_json) as files:
+        running = _running(cluster, files["step"].advance, as_json)
+        done = actions.predict(model, data, out, kind=kind, running=running, **files, **where)
     report(done, f"wrote the labels of {done['rows']} bags to {out}", as_json)
     _end(done, as_json)
 
 
 @app.command()
+@takes(raw=raw_options, where=where_to_look)
 def annotate(
     model: Model,
     data: RawData,
@@ -149,21 +144,16 @@ def annotate(
     ] = False,
     proba: Annotated[bool, typer.Option("--proba", help="Write probabilities in place of scores.")] = False,
     labels: Labels = None,
-    n_jobs: Jobs = 1,
-    cache: CachePlace = None,
-    no_cache: NoCache = False,
+    *,
+    raw: Raw,
     cluster: OnCluster = None,
-    part: Part = None,
-    view: View = None,
-    format: Format = None,
-    option: Options = None,
+    where: Where,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Find the label of every instance; one row each, or files for an annotation tool with --as."""
     from bagwise import actions
 
-    where = where_to_look(part, view, format, option)
     style = {"merge": not no_merge, "scores": scores, **({} if address is None else {"address": address})}
     shape: dict[str, Any] = {
         "kind": kind,
@@ -172,38 +162,33 @@ def annotate(
         "originals": originals,
         "style": style,
     }
-    with raw_files(n_jobs, cache, no_cache, labels, quiet=as_json) as raw:
+    with raw(labels=labels, quiet=as_json) as files:
         shape |= {"use_labels": use_labels, "proba": proba}
-        running = _running(cluster, raw["step"].advance, as_json)
-        done = actions.annotate(model, data, out, running=running, **shape, **raw, **where)
+        running = _running(cluster, files["step"].advance, as_json)
+        done = actions.annotate(model, data, out, running=running, **shape, **files, **where)
     report(done, answer_words(done), as_json)
     _end(done, as_json)
 
 
 @app.command()
+@takes(raw=raw_options, where=where_to_look)
 def score(
     model: Model,
     data: RawData,
     labels: Labels = None,
-    n_jobs: Jobs = 1,
-    cache: CachePlace = None,
-    no_cache: NoCache = False,
+    *,
+    raw: Raw,
     cluster: OnCluster = None,
-    part: Part = None,
-    view: View = None,
-    format: Format = None,
-    option: Options = None,
+    where: Where,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Measure a model on bags whose labels are known."""
     from bagwise import actions
 
-    with raw_files(n_jobs, cache, no_cache, labels, quiet=as_json) as raw:
-        running = _running(cluster, raw["step"].advance, as_json)
-        found = actions.score(
-            model, data, running=running, **raw, **where_to_look(part, view, format, option)
-        )
+    with raw(labels=labels, quiet=as_json) as files:
+        running = _running(cluster, files["step"].advance, as_json)
+        found = actions.score(model, data, running=running, **files, **where)
     if as_json:
         print_json(found)
         return leave(found)

@@ -8,14 +8,16 @@ from typing import Annotated
 
 import typer
 
-from bagwise.cli.app import Debug, Format, Options, Part, View, app, where_to_look
+from bagwise.cli.app import Debug, Where, app, where_to_look
 from bagwise.cli.completion import names_of_data
 from bagwise.cli.console import say
+from bagwise.cli.together import takes
 from bagwise.errors import BagwiseError
 from bagwise.utils.progress import progress
 
 
 @app.command()
+@takes(where=where_to_look)
 def look(
     targets: Annotated[
         list[str],
@@ -43,10 +45,8 @@ def look(
     limit: Annotated[int, typer.Option(min=1, help="Bags on that page, the most uncertain ones.")] = 200,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = 0,
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
-    part: Part = None,
-    view: View = None,
-    format: Format = None,
-    option: Options = None,
+    *,
+    where: Where,
     debug: Debug = False,
 ) -> None:
     """Open a page to look at bags and parts, correct them and learn again; Ctrl-C ends it."""
@@ -73,7 +73,7 @@ def look(
             originals=originals,
             labels=labels,
             step=advance,
-            **where_to_look(part, view, format, option),
+            **where,
         )
 
     if static is not None:

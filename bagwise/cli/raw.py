@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ Labels = Annotated[
         "--labels", "-l", help="Labels of the raw files: a table, Raven, Audacity, COCO, ...; or: folders."
     ),
 ]
+Raw = Callable[..., AbstractContextManager[dict[str, Any]]]
 SOME_UNREADABLE = 1  # exit code when the rest was done
 _NAMED = 20  # files of a kind that are listed
 
@@ -46,6 +48,11 @@ def raw_files(
 
         found: dict[str, Any] = {"n_jobs": n_jobs, "cache": place, "say": tell, "step": step}
         yield found if labels is None else found | {"labels": labels}
+
+
+def raw_options(n_jobs: Jobs = 1, cache: CachePlace = None, no_cache: NoCache = False) -> Raw:
+    """Options of commands on raw files, which open `raw_files` with them."""
+    return partial(raw_files, n_jobs, cache, no_cache)
 
 
 def explain(done: dict[str, Any], say: Callable[[str], None]) -> None:

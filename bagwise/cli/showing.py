@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from bagwise.cli.app import AsJson, Debug, Format, Options, Part, View, app, where_to_look
+from bagwise.cli.app import AsJson, Debug, Where, app, where_to_look
 from bagwise.cli.completion import names_of_data
 from bagwise.cli.console import print_facts, print_json, print_table, report, say, show_table
+from bagwise.cli.together import takes
 from bagwise.errors import BagwiseError
 from bagwise.utils.progress import progress
 
@@ -96,6 +97,7 @@ def list_(
 
 
 @app.command()
+@takes(where=where_to_look)
 def info(
     data: Annotated[
         str,
@@ -103,10 +105,8 @@ def info(
             metavar="DATA", help="A file, a data set, or a model (.skops).", autocompletion=names_of_data
         ),
     ],
-    part: Part = None,
-    view: View = None,
-    format: Format = None,
-    option: Options = None,
+    *,
+    where: Where,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -114,7 +114,7 @@ def info(
     from bagwise import actions
 
     with progress(f"reading {data}"):
-        found = actions.info(data, **where_to_look(part, view, format, option))
+        found = actions.info(data, **where)
     if as_json:
         return print_json(found)
     if "model" in found:
@@ -141,6 +141,7 @@ def info(
 
 
 @app.command()
+@takes(where=where_to_look)
 def convert(
     source: Annotated[
         str,
@@ -155,10 +156,8 @@ def convert(
     ],
     to: Annotated[str | None, typer.Option(help="Format to write, whatever the suffix; or shards.")] = None,
     part_mb: Annotated[float, typer.Option(help="Size of a part of shards, in megabytes of memory.")] = 128.0,
-    part: Part = None,
-    view: View = None,
-    format: Format = None,
-    option: Options = None,
+    *,
+    where: Where,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -166,7 +165,6 @@ def convert(
     from bagwise import actions
 
     with progress(f"converting {source}"):
-        where = where_to_look(part, view, format, option)
         done = actions.convert(source, target, to=to, part_bytes=int(part_mb * 2**20), **where)
     pieces = f" in {done['n_parts']} parts" if "n_parts" in done else ""
     report(done, f"wrote {done['n_bags']} bags, {done['n_instances']} instances to {target}{pieces}", as_json)
