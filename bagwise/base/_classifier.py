@@ -12,11 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.base._choices import best_labels, best_rows
+from bagwise.base._fits import fit_for, fit_plain
 from bagwise.base._input import Traits
 from bagwise.base._labels import LabelInput, carries_names
 from bagwise.base.blocks import Blocks, is_sharded
-from bagwise.base.parameters import Rules, check_parameters
-from bagwise.base.sharded import fit_sharded, over_parts, score_sharded
+from bagwise.base.parameters import Rules
+from bagwise.base.sharded import over_parts, score_sharded
 from bagwise.labels import in_bag_order
 
 
@@ -44,14 +45,7 @@ class MIMLClassifier(ClassifierMixin, LabelInput):
         """Give ``fit`` a ``sample_weight`` where the traits promise it; scikit-learn looks at it."""
         super().__init_subclass__(**kwargs)
         if "traits" in vars(cls) and "fit" not in vars(cls):
-            traits = cls.traits if isinstance(cls.traits, Traits) else Traits()
-            cls.fit = MIMLClassifier._fit_plain  # type: ignore
-            if traits.sample_weight and traits.known_instances:
-                cls.fit = MIMLClassifier._fit_weighted_with_instances  # type: ignore
-            elif traits.sample_weight:
-                cls.fit = MIMLClassifier._fit_weighted  # type: ignore
-            elif traits.known_instances:
-                cls.fit = MIMLClassifier._fit_with_instances  # type: ignore
+            cls.fit = fit_for(cls.traits if isinstance(cls.traits, Traits) else Traits())  # type: ignore
 
     # ------------------------------------------------------------------ what an algorithm writes
 
@@ -102,107 +96,7 @@ class MIMLClassifier(ClassifierMixin, LabelInput):
 
     # ------------------------------------------------------------------ what users call
 
-    def _fit_plain(self, X: Any, y: Any = None) -> Any:
-        """Learn from bags and their labels.
-
-        Parameters
-        ----------
-        X : Bags, list of 2-D arrays, table, or ShardedBags
-            The bags.
-        y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
-            Their labels; left out for shards, which carry them inside.
-
-        Returns
-        -------
-        self
-        """
-        check_parameters(self, self._parameters)
-        if is_sharded(X):
-            return fit_sharded(self, X, y)
-        self._fit(*self._check_training(X, y))
-        return self
-
-    def _fit_weighted(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Learn from bags and their labels.
-
-        Parameters
-        ----------
-        X : Bags, list of 2-D arrays, table, or ShardedBags
-            The bags.
-        y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
-            Their labels; left out for shards, which carry them inside.
-        sample_weight : array of shape (n_bags,), optional
-            Weights of the bags.
-
-        Returns
-        -------
-        self
-        """
-        check_parameters(self, self._parameters)
-        if is_sharded(X):
-            return fit_sharded(self, X, y, sample_weight=sample_weight)
-        bags, targets = self._check_training(X, y)
-        self._fit(bags, targets, self._check_weights(sample_weight, bags))
-        return self
-
-    def _fit_with_instances(self, X: Any, y: Any = None, instance_y: Any = None) -> Any:
-        """Learn from bags, their labels, and the labels of instances that are known.
-
-        Parameters
-        ----------
-        X : Bags, list of 2-D arrays, table, or ShardedBags
-            The bags.
-        y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
-            Their labels; left out for shards, which carry them inside.
-        instance_y : array of shape (n_instances,) or (n_instances, n_labels), or str, optional
-            Label index of every instance, -1 where it is not known; or a matrix: 1 where an instance carries
-            a label, 0 where it does not, -1 where that is not known; or the name of the fact in
-            ``bags.instance_info`` that holds either, which is cut with the bags in cross-validation.
-
-        Returns
-        -------
-        self
-        """
-        check_parameters(self, self._parameters)
-        if is_sharded(X):
-            return fit_sharded(self, X, y, instance_y=instance_y)
-        bags, targets = self._check_training(X, y)
-        self._fit(bags, targets, self._check_instance_labels(instance_y, bags, targets))
-        return self
-
-    def _fit_weighted_with_instances(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, instance_y: Any = None
-    ) -> Any:
-        """Learn from bags, their labels, and the labels of instances that are known.
-
-        Parameters
-        ----------
-        X : Bags, list of 2-D arrays, table, or ShardedBags
-            The bags.
-        y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
-            Their labels; left out for shards, which carry them inside.
-        sample_weight : array of shape (n_bags,), optional
-            Weights of the bags.
-        instance_y : array of shape (n_instances,) or (n_instances, n_labels), or str, optional
-            Label index of every instance, -1 where it is not known; or a matrix: 1 where an instance carries
-            a label, 0 where it does not, -1 where that is not known; or the name of the fact in
-            ``bags.instance_info`` that holds either, which is cut with the bags in cross-validation.
-
-        Returns
-        -------
-        self
-        """
-        check_parameters(self, self._parameters)
-        if is_sharded(X):
-            return fit_sharded(self, X, y, sample_weight=sample_weight, instance_y=instance_y)
-        bags, targets = self._check_training(X, y)
-        known = self._check_instance_labels(instance_y, bags, targets)
-        self._fit(bags, targets, self._check_weights(sample_weight, bags), known)
-        return self
-
-    _fit_plain.__name__ = _fit_weighted.__name__ = _fit_with_instances.__name__ = "fit"
-    _fit_weighted_with_instances.__name__ = "fit"
-    fit = _fit_plain
+    fit = fit_plain
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Score every label for every bag; above 0 means predicted.

@@ -20,10 +20,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 
 from bagwise.kernels.numeric import frozen
 from bagwise.media.images.cut import Cut
+from bagwise.utils.compiled import kernel
 
 __all__ = ["GROUPS", "describe", "feature_names"]
 
@@ -131,7 +131,7 @@ def _uniform() -> np.ndarray:
     return frozen(np.where(changes <= 2, answers.sum(axis=1), 9).astype(np.uint8))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _grey(rgb, out):
     """Brightness as the eye weighs it (BT.601)."""
     for y in range(out.shape[0]):
@@ -140,7 +140,7 @@ def _grey(rgb, out):
             out[y, x] = light + np.float32(0.114) * rgb[y, x, 2]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _patterns(grey, radius, uniform, out):
     """Local binary pattern of every pixel: which of eight neighbours on a square are not darker."""
     height, width = grey.shape
@@ -160,7 +160,7 @@ def _patterns(grey, radius, uniform, out):
             out[y, x] = uniform[code]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _edges(grey, out):
     """Strength of the gradient, and its direction without sign in units of a bin, from 0 to 9."""
     height, width = grey.shape
@@ -176,7 +176,7 @@ def _edges(grey, out):
             out[1, y, x] = angle * BINS / math.pi
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _colour_sums(rgb, grey, labels, sums):
     """Sums of powers 0 to 3 of the three colour channels in every part."""
     for y in range(labels.shape[0]):
@@ -196,14 +196,14 @@ def _colour_sums(rgb, grey, labels, sums):
                 sums[part, c, 3] += v * v * v
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _pattern_counts(patterns, labels, counts):
     for y in range(labels.shape[0]):
         for x in range(labels.shape[1]):
             counts[labels[y, x], patterns[y, x]] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _direction_sums(edges, labels, middle, sums, counts):
     """Strength by direction in each quarter of every part, shared between the two nearest bins."""
     for y in range(labels.shape[0]):

@@ -13,9 +13,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from bagwise.kernels.numeric import frozen
+from bagwise.utils.compiled import kernel, part
 
 __all__ = ["Tokens", "code_points", "hashes", "lowered", "tokens", "word_bounds"]
 
@@ -43,8 +43,8 @@ def _kinds() -> np.ndarray:
     table[ord("_")] = LETTER
     for low, high in _DENSE:
         # marks above and below letters are no letters by themselves, but parts of Thai and Burmese syllables
-        part = table[low : high + 1]
-        part[(part == LETTER) | (high < 0x1800)] = DENSE
+        some = table[low : high + 1]
+        some[(some == LETTER) | (high < 0x1800)] = DENSE
     return frozen(table)
 
 
@@ -100,7 +100,7 @@ def hashes(found: Tokens, n_words: int, seed: int) -> tuple[np.ndarray, np.ndarr
     return out.view(np.int32), first
 
 
-@njit(cache=True, nogil=True)
+@part
 def _width(code):
     """Bytes of a code point in UTF-8."""
     if code < 0x80:
@@ -110,7 +110,7 @@ def _width(code):
     return 3 if code < 0x10000 else 4
 
 
-@njit(cache=True, nogil=True)
+@part
 def _run_end(codes, kinds, at, last):
     """End of the run of characters of the same kind that begins at ``at``."""
     kind = kinds[codes[at]]
@@ -119,7 +119,7 @@ def _run_end(codes, kinds, at, last):
     return at
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _count(codes, kinds, starts, ends):
     """Number of words of all parts, and of the bytes that they take with a blank after each."""
     n_words, n_bytes = np.int64(0), np.int64(0)
@@ -143,7 +143,7 @@ def _count(codes, kinds, starts, ends):
     return n_words, n_bytes
 
 
-@njit(cache=True, nogil=True)
+@part
 def _put(code, letters, at):
     """Write a code point as UTF-8; where the next one goes."""
     if code < 0x80:
@@ -157,7 +157,7 @@ def _put(code, letters, at):
     return at + n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _write(codes, kinds, starts, ends, out):
     """Fill what `_count` has counted."""
     word, at_byte = np.int64(0), np.int64(0)
@@ -184,7 +184,7 @@ def _write(codes, kinds, starts, ends, out):
             at = end
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _bounds(codes, kinds, out):
     """Fill ``out`` with the bounds of words as far as it reaches; the number of words."""
     n, at, last = np.int64(0), np.int64(0), len(codes)
@@ -200,12 +200,12 @@ def _bounds(codes, kinds, out):
     return n
 
 
-@njit(cache=True, nogil=True)
+@part
 def _rotated(x, r):
     return (x << np.uint32(r)) | (x >> np.uint32(32 - r))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _murmur(letters, starts, ends, seed, out):
     """MurmurHash3_x86_32 of runs of bytes."""
     c1, c2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
