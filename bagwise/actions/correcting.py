@@ -1,8 +1,4 @@
-"""Corrections by people: an append-only file of one JSON object per line, safe against kills and company.
-
-A line is written by one call, under a lock, and reaches the disk before anybody is told that it was kept. A
-line that was cut off by a full disk or a power failure is skipped and counted. Nothing is ever rewritten:
-undo is a line too. Several programs may append to one file; each reads what the others wrote.
+"""Corrections by people, one JSON object per line of a file that only grows: undo is a line too.
 
     {"id": ..., "time": ..., "author": ..., "data": ..., "model": ..., "bag": ..., "part": 3 or null,
      "before": {"label": ..., "probability": ..., "answer": ...}, "after": {"label": ..., "answer": "yes"}}
@@ -16,19 +12,16 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from bagwise.errors import DataError, StorageError
-from bagwise.utils.files import check_file, disk_full, lock
+from bagwise.actions.line_log import LineLog
+from bagwise.errors import DataError
 
 ANSWERS = ("yes", "no", "unsure", "none", "accepted", "cleared")
-_LONGEST = 64 * 1024  # bytes of a line; a longer one is no correction
 
 
 @dataclass
@@ -80,7 +73,7 @@ def default_author() -> str:
         return "unknown"
 
 
-class Corrections:
+class Corrections(LineLog):
     """The corrections of one data set, read from and appended to a file.
 
     Parameters
@@ -116,61 +109,16 @@ class Corrections:
     def __init__(
         self, path: str | os.PathLike[str], data: str, *, author: str | None = None, model: str | None = None
     ) -> None:
-        self.path, self.data, self.model = Path(path), data, model
+        self.data, self.model = data, model
         self.author = default_author() if author is None else author
-        self._mutex = threading.RLock()
-        self._forget()
-        self.version = 0
-        self.refresh()
+        super().__init__(path)
 
     def _forget(self) -> None:
+        super()._forget()
         self.entries: list[dict[str, Any]] = []
         self.damaged = 0
         self._undone: set[str] = set()
         self._by_bag: dict[str, list[dict[str, Any]]] = {}
-        self._position = 0
-        self._identity: tuple[int, int] | None = None
-
-    # ------------------------------------------------------------------ the file
-
-    def refresh(self) -> bool:
-        """Read what was appended since; whether there was anything."""
-        with self._mutex:
-            try:
-                found = os.stat(self.path)
-            except FileNotFoundError:
-                if self.entries or self._position:
-                    self._forget()
-                    self.version += 1
-                    return True
-                return False
-            identity = (found.st_dev, found.st_ino)
-            if self._identity not in (None, identity) or found.st_size < self._position:
-                self._forget()  # another file by this name
-                self.version += 1
-            if found.st_size == self._position:
-                self._identity = identity
-                return False
-            check_file(self.path)
-            with open(self.path, "rb") as file:
-                self._identity = identity
-                return self._read(file)
-
-    def _read(self, file: Any) -> bool:
-        before = self.version
-        file.seek(self._position)
-        while line := file.readline(_LONGEST + 1):
-            if not line.endswith(b"\n"):
-                if len(line) <= _LONGEST:
-                    break  # still being written, or cut off: read again with what follows
-                while line and not line.endswith(b"\n"):  # no correction is as long as this
-                    line = file.readline(_LONGEST)
-                line = b"too long\n"
-            self._position = file.tell()
-            if line.strip():
-                self._take(line)
-                self.version += 1
-        return self.version != before
 
     def _take(self, line: bytes) -> None:
         try:
@@ -192,27 +140,6 @@ class Corrections:
             self.entries.append(entry)
         except (ValueError, KeyError, TypeError, RecursionError):
             self.damaged += 1
-
-    def _append(self, entry: Mapping[str, Any]) -> None:
-        line = json.dumps(entry, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-        if len(line) > _LONGEST:
-            raise DataError(f"a correction of {len(line):,} bytes; at most {_LONGEST:,} are kept")
-        with self._mutex, disk_full(self.path):
-            check_file(self.path)
-            fresh = not self.path.exists()
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self.path, "ab+", buffering=0) as file:
-                lock(file, wait=True)
-                if file.seek(0, os.SEEK_END):
-                    file.seek(-1, os.SEEK_END)
-                    if file.read(1) != b"\n":
-                        line = b"\n" + line  # what a killed writer left stays a line of its own
-                if file.write(line) != len(line):
-                    raise StorageError(f"{self.path}: the correction could not be written whole")
-                os.fsync(file.fileno())
-            if fresh:
-                _sync_folder(self.path.parent)
-            self.refresh()
 
     # ------------------------------------------------------------------ saying and taking back
 
@@ -351,17 +278,3 @@ class Corrections:
 
 def _without(found: dict[str, str], label: str) -> dict[str, str]:
     return {name: answer for name, answer in found.items() if name != label}
-
-
-def _sync_folder(folder: Path) -> None:
-    """Let the name of a new file reach the disk, where the system allows it."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
