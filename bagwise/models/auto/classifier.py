@@ -17,12 +17,14 @@ from bagwise.models._shared.each_label import constant_score
 from bagwise.models._shared.folds import MultilabelKFold
 from bagwise.models._shared.margins import margins
 from bagwise.models._shared.scaling import is_text
+from bagwise.models.auto.fitting import fit_view
 from bagwise.models.auto.forest import Forest
 from bagwise.models.auto.instances import Forests, Logistics, Softmaxes
 from bagwise.models.auto.logistic import Logistic, TermWeights
+from bagwise.models.auto.plan import MEMBERS, Plan, Task, plan_for
 from bagwise.models.auto.ranking import LinearRanker, LinearRankers
 from bagwise.models.auto.ridge import SetRidge
-from bagwise.models.auto.view import MEMBERS, Plan, Task, ViewModel, fit_view, plan_for
+from bagwise.models.auto.view import ViewModel
 from bagwise.models.ored.rounds import expectation
 from bagwise.parallel import small_products, threads
 from bagwise.utils.progress import progress

@@ -9,7 +9,7 @@ from bagwise.checks.estimator_checks import sample_bags
 from bagwise.datasets import load_dataset
 from bagwise.models import BagClassifier
 from bagwise.models.auto import classifier, view
-from bagwise.models.auto.view import MEMBERS
+from bagwise.models.auto.plan import MEMBERS
 
 
 def text_bags(n_bags=150, seed=0, n_words=1200):

@@ -1,0 +1,293 @@
+"""Fitting the members of one view one after the other, each with its answers to bags that it has not seen."""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from bagwise.bags import Bags
+from bagwise.models._shared.pooled_probabilities import safe_logit
+from bagwise.models._shared.scaling import apply_scaling, is_text, learn_scaling
+from bagwise.models.auto.forest import grow_forest
+from bagwise.models.auto.instances import (
+    Folds,
+    Problem,
+    inherited_forest,
+    inherited_logistic,
+    ored_forest,
+    ored_softmax,
+)
+from bagwise.models.auto.logistic import Logistic, TermWeights, choose_alpha, fit_logistic
+from bagwise.models.auto.plan import (
+    FOR_DENSE,
+    FOR_TEXT,
+    LATEST_START,
+    MEMBERS,
+    NOT_FOR_TEXT,
+    ON_BAGS,
+    ON_INSTANCES,
+    Task,
+)
+from bagwise.models.auto.ranking import MANY_BAGS, fit_rankers
+from bagwise.models.auto.ridge import BIAS, EXACT_BAGS, PENALTIES, best_of, fit_ridge, leave_one_out
+from bagwise.models.auto.speakers import background_shift, who_speaks
+from bagwise.models.auto.view import (
+    ViewModel,
+    as_csr,
+    as_learned,
+    instance_member_score,
+    stack,
+)
+from bagwise.preprocessing.statistics import bag_statistics
+
+_DENSE_FEATURES = 1000  # text with more features is never made dense
+_STATISTICS = ("mean", "std", "min", "max", 0.1, 0.25, 0.5, 0.75, 0.9, "size")
+_FEW_STATISTICS = ("mean", "std", "min", "max", "size")
+_MANY_CELLS = 3e7  # bags times features beyond which quantiles are left out
+_POOLED_LEAF = 2
+_BAG_FOLDS = 3  # of members that learn from all of many bags
+
+
+def fit_view(bags: Bags, task: Task) -> tuple[ViewModel, dict[str, np.ndarray], dict[str, dict[str, Any]]]:
+    """Fit the members that suit the instances; returns them, their answers to unseen bags, and facts."""
+    text = is_text(bags.X)
+    columns = varying_columns(bags.X, text)
+    dense = len(columns) <= _DENSE_FEATURES or not text
+    many = len(bags) * len(columns) > _MANY_CELLS
+    statistics = _FEW_STATISTICS if many else _STATISTICS
+    model = ViewModel(dense, text, task.background, task.Y.shape[1], statistics, columns)
+    model.n_jobs = task.n_jobs
+    return Fitting(model, as_learned(bags, dense, columns), task).run()
+
+
+def varying_columns(X: Any, text: bool) -> np.ndarray:
+    """Features that are not constant but for rounding; of text, words that occur."""
+    if text:
+        columns = np.unique(X.indices[X.data != 0] if sparse.issparse(X) else np.nonzero(X)[1])
+    else:
+        columns = np.flatnonzero(learn_scaling(X, "standard").factor)
+    return columns if len(columns) else np.arange(X.shape[1])
+
+
+class Fitting:
+    """Fits members one after the other.
+
+    ``everything`` are all bags, ``bags`` and ``Y`` those that are answered: the same, unless they are many.
+    """
+
+    def __init__(self, model: ViewModel, bags: Bags, task: Task) -> None:
+        self.model, self.everything, self.task = model, bags, task
+        self.bags = bags = bags if len(task.answered) == len(bags) else bags[task.answered]
+        self.Y = task.Y[task.answered]
+        self.answers: dict[str, np.ndarray] = {}
+        self.facts: dict[str, dict[str, Any]] = {}
+        self.P: dict[str, np.ndarray] = {}
+        self.rng = np.random.RandomState(task.seed)
+        filled = np.flatnonzero(bags.sizes > 0)
+        position = np.full(len(bags), -1)
+        position[filled] = np.arange(len(filled))
+        folds = [tuple(position[part][position[part] >= 0] for part in fold) for fold in task.folds]
+        some = bags if len(filled) == len(bags) else bags[filled]
+        self.problem = Problem(
+            some,
+            some.X.astype(np.float32) if model.dense else None,
+            self.Y[filled],
+            [(train, test) for train, test in folds if len(train)],
+            task.background,
+            task.seed,
+            task.n_jobs,
+        )
+
+    def run(self) -> tuple[ViewModel, dict[str, np.ndarray], dict[str, dict[str, Any]]]:
+        """All members that suit, that are wanted, and that there is time for."""
+        task = self.task
+        suited = set(FOR_DENSE if self.model.dense else ()) | set(FOR_TEXT if self.model.text else ())
+        if not len(self.problem.folds):
+            suited -= set(ON_INSTANCES) | {"stacked_kernel"}
+        if self.model.text:
+            suited -= {"text_logistic" if len(self.everything) <= EXACT_BAGS else "text_kernel"}
+        named = task.wanted or frozenset()
+        if self.model.text:
+            suited -= NOT_FOR_TEXT - named
+        if len(self.everything) > EXACT_BAGS:
+            suited -= {"statistics_kernel"}
+        if len(self.everything) <= MANY_BAGS:
+            suited -= {"mimlfast"} - named
+        for name in MEMBERS:
+            if name not in suited or (task.wanted is not None and not self._needed(name)):
+                continue
+            task.advance(description=name)
+            if task.clock() > LATEST_START.get(name, np.inf):
+                self.facts[name] = {"dropped": "max_seconds"}
+                continue
+            started = time.perf_counter()
+            facts = getattr(self, f"_fit_{name}")()
+            if facts is not None:
+                if name not in ON_BAGS and len(self.bags) < len(self.everything):
+                    facts = {"bags": len(self.bags), **facts}
+                self.facts[name] = {**facts, "seconds": time.perf_counter() - started}
+        weights = who_speaks(self.P, self.Y, self.bags.offsets, task.background)
+        self.model.instance_weights = weights
+        if weights and task.background:
+            self.model.background_shift = background_shift(self.P, weights, self.Y, self.bags.index)
+        return self.model, self.answers, self.facts
+
+    def _needed(self, name: str) -> bool:
+        """Whether a member is wanted, or one that is wanted builds on it."""
+        wanted = self.task.wanted or frozenset()
+        return name in wanted or (name == "ored" and "ored_forest" in wanted)
+
+    def _add(self, name: str, fitted: Any, answers: np.ndarray) -> None:
+        self.model.members[name] = fitted
+        self.answers[name] = answers
+
+    # ------------------------------------------------------------------ members on bags
+
+    def _add_bags(self, name: str, fitted: Any, answers: np.ndarray) -> None:
+        """A member that has learned from all bags, and answers for those that others answer for."""
+        self._add(name, fitted, answers[self.task.answered])
+
+    def _bag_folds(self) -> Folds:
+        """Folds of all bags: those of members on instances where they leave none out."""
+        n = len(self.everything)
+        folds = self.task.folds
+        if folds and sum(len(test) for _, test in folds) == n:
+            return folds
+        parts = np.array_split(self.rng.permutation(n), min(_BAG_FOLDS, n))
+        return [(np.setdiff1d(np.arange(n), part), np.sort(part)) for part in parts]
+
+    def _fit_set_kernel(self) -> dict[str, Any]:
+        bags = self.everything
+        self.model.scaling = learn_scaling(bags.X, "standard")
+        X = apply_scaling(bags.X, self.model.scaling)
+        ridge, answers, facts = fit_ridge(X, bags.offsets, self.task.Y, (0.25, 1.0, 4.0), self.rng)
+        self._add_bags("set_kernel", ridge, answers)
+        return facts
+
+    def _fit_statistics_kernel(self) -> dict[str, Any]:
+        table = self.statistics
+        self.model.statistics_scaling = learn_scaling(table, "standard")
+        rows = apply_scaling(table, self.model.statistics_scaling)
+        ridge, answers, facts = fit_ridge(rows, np.arange(len(rows) + 1), self.Y, (0.25, 1.0, 4.0), self.rng)
+        self._add("statistics_kernel", ridge, answers)
+        return facts
+
+    @cached_property
+    def statistics(self) -> np.ndarray:
+        """Statistics of the bags that are answered."""
+        return bag_statistics(self.bags, self.model.statistics)
+
+    def _fit_text_kernel(self) -> dict[str, Any]:
+        bags = self.everything
+        X = as_csr(bags.X)
+        terms = TermWeights.learn(X, bags.offsets)
+        T = terms.bags(X, bags.offsets)
+        targets = 2.0 * self.task.Y - 1.0
+        K = (T @ T.T).toarray() + BIAS
+        _, penalty, alpha, answers = best_of(leave_one_out(K, targets, PENALTIES), targets)
+        linear = Logistic(np.asarray(T.T @ alpha), BIAS * alpha.sum(axis=0))
+        self._add_bags("text_kernel", (terms, linear), answers)
+        return {"penalty": penalty}
+
+    def _fit_text_logistic(self) -> dict[str, Any]:
+        bags = self.everything
+        X, Y = as_csr(bags.X), self.task.Y.astype(np.float64)
+        terms = TermWeights.learn(X, bags.offsets)
+        T = terms.bags(X, bags.offsets)
+        folds = self._bag_folds()
+        alpha = choose_alpha(T, Y, *folds[0], (0.03, 0.1, 0.3, 1.0), np.ones(len(Y)))
+        answers = np.zeros(Y.shape)
+        models = []
+        for train, test in folds:
+            models.append(fit_logistic(T[train], Y[train], alpha))
+            answers[test] = models[-1].logits(T[test])
+        coef = np.mean([m.coef for m in models], axis=0)
+        linear = Logistic(coef, np.mean([m.intercept for m in models], axis=0))
+        self._add_bags("text_logistic", (terms, linear), answers)
+        return {"alpha": alpha, "n_folds": len(folds)}
+
+    def _fit_mimlfast(self) -> dict[str, Any]:
+        task = self.task
+        fitted, answers, facts = fit_rankers(
+            self.everything, task.Y, self._bag_folds(), seed=task.seed, n_jobs=task.n_jobs
+        )
+        self._add_bags("mimlfast", fitted, answers)
+        return facts
+
+    # ------------------------------------------------------------------ members on instances
+
+    def _add_instances(self, name: str, fitted: Any, P: np.ndarray) -> dict[str, Any]:
+        full = np.zeros((self.bags.n_instances, P.shape[1]))
+        full[:] = P  # empty bags have no rows: the instances of filled bags are all there are
+        self.P[name] = full
+        score = instance_member_score(name, full[:, : self.Y.shape[1]], self.bags.offsets)
+        self._add(name, fitted, score)
+        learned, n_bags = len(self.problem.learned), len(self.problem.Y)
+        return {"n_folds": len(self.problem.folds), **({"bags": learned} if learned < n_bags else {})}
+
+    def _fit_inherited_forest(self) -> dict[str, Any]:
+        n_trees = self.task.plan.inherited_trees
+        return {
+            "trees": n_trees,
+            **self._add_instances("inherited_forest", *inherited_forest(self.problem, n_trees)),
+        }
+
+    def _fit_inherited_logistic(self) -> dict[str, Any]:
+        fitted, P, facts = inherited_logistic(self._sparse_problem())
+        return {**facts, **self._add_instances("inherited_logistic", fitted, P)}
+
+    def _sparse_problem(self) -> Problem:
+        problem = self.problem
+        bags = problem.bags.with_X(as_csr(problem.bags.X))
+        return Problem(bags, None, problem.Y, problem.folds, problem.background, problem.seed, problem.n_jobs)
+
+    def _fit_ored(self) -> dict[str, Any]:
+        alphas = (1.0, 3.0, 10.0) if self.model.text else (1.0,)  # rare words want a stronger one
+        fitted, P, alpha = ored_softmax(self.problem, self.task.plan.max_iter, alphas)
+        return {"alpha": alpha, **self._add_instances("ored", fitted, P)}
+
+    def _fit_ored_forest(self) -> dict[str, Any] | None:
+        if "ored" not in self.model.members:
+            return {"dropped": "it starts from ored, which was dropped"}
+        rounds = self.task.plan.rounds
+        fitted, P = ored_forest(self.problem, self.model.members["ored"], rounds)
+        return {"trees": list(rounds), **self._add_instances("ored_forest", fitted, P)}
+
+    # ------------------------------------------------------------------ members on top of them
+
+    def _stacked(self) -> np.ndarray:
+        self.model.stack_names = tuple(name for name in ON_INSTANCES if name in self.P)
+        return stack(self.P, self.model.stack_names, self.Y.shape[1], self.bags.offsets)
+
+    def _fit_stacked_kernel(self) -> dict[str, Any] | None:
+        F = self._stacked()
+        if F.shape[1] == 0:
+            return None
+        shift, spread = F.mean(axis=0), F.std(axis=0)
+        scale = np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 1e-9)
+        self.model.stack_shift, self.model.stack_scale = shift, scale
+        rows = (F - shift) * scale
+        ridge, answers, facts = fit_ridge(rows, np.arange(len(F) + 1), self.Y, (0.25, 1.0), self.rng)
+        self._add("stacked_kernel", ridge, answers)
+        return facts
+
+    def _fit_pooled_forest(self) -> dict[str, Any]:
+        F = self._stacked()
+        table = np.hstack([self.statistics, F]).astype(np.float32)
+        n_trees = self.task.plan.pooled_trees
+        forest, used = grow_forest(
+            table,
+            self.Y,
+            n_trees=n_trees,
+            seed=self.task.seed + 7,
+            min_leaf=_POOLED_LEAF,
+            n_jobs=self.task.n_jobs,
+        )
+        P, counts = forest.predict_unseen(table, used, self.task.n_jobs)
+        P[counts == 0] = self.Y.mean(axis=0)
+        self._add("pooled_forest", forest, safe_logit(P))
+        return {"trees": n_trees, "statistics": len(self.model.statistics)}
