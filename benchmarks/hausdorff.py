@@ -11,21 +11,12 @@ import os
 import time
 
 import numpy as np
+from printing import header, row
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from bagwise import load_dataset
 from bagwise.models.distance.hausdorff import hausdorff_distances
-
-
-def row(*cells):
-    print("| " + " | ".join(str(c) for c in cells) + " |", flush=True)
-
-
-def header(title, *cells):
-    print(f"\n{title}\n")
-    row(*cells)
-    row(*("---" for _ in cells))
 
 
 def cpu(function, repeats):

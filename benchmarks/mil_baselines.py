@@ -12,6 +12,7 @@ import time
 import warnings
 
 import numpy as np
+from printing import header, row
 from scipy.optimize import linprog
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
@@ -19,16 +20,6 @@ from sklearn.preprocessing import StandardScaler
 from bagwise import load_dataset
 from bagwise.models import MILES, MISVM, CodebookSVM, SetKernelSVM
 from bagwise.models.svm.miles import bag_similarities, select_prototypes
-
-
-def row(*cells):
-    print("| " + " | ".join(str(c) for c in cells) + " |", flush=True)
-
-
-def header(title, *cells):
-    print(f"\n{title}\n")
-    row(*cells)
-    row(*("---" for _ in cells))
 
 
 def plain(seed):

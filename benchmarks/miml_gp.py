@@ -13,21 +13,12 @@ import time
 import warnings
 
 import numpy as np
+from printing import header, row
 
 from bagwise import Bags
 from bagwise.models import MIMLGP
 from bagwise.models.gp.covariances import InstanceKernel
 from bagwise.models.gp.maxima import LARGEST, integrate_maxima, standard_draws
-
-
-def row(*cells):
-    print("| " + " | ".join(str(c) for c in cells) + " |", flush=True)
-
-
-def header(title, *cells):
-    print(f"\n{title}\n")
-    row(*cells)
-    row(*("---" for _ in cells))
 
 
 class Clock:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numba
 import numpy as np
+from printing import header, row
 
 from bagwise.models.ored.union_posterior import UnionPass, union_posterior
 
@@ -30,16 +31,6 @@ GRID = [
     (500, 100, 2),
 ]
 N_CLASSES = 24
-
-
-def row(*cells):
-    print("| " + " | ".join(str(c) for c in cells) + " |", flush=True)
-
-
-def header(title, *cells):
-    print(f"\n{title}\n")
-    row(*cells)
-    row(*("---" for _ in cells))
 
 
 def best_ms(function, *arguments, budget=0.4, least=3, **options):

@@ -345,7 +345,7 @@ class _View:
         ]:
             part = shortened(known[name], self.short)
             if "note" in part and "absent" not in part:
-                found.append(_sentence(f"{name}: {part['note']}"))
+                found.append(f"{name}: {part['note'].removesuffix('.')}.")  # names keep their small letters
         parts = [
             self.suite.protocols[self.spec["protocol"]],
             *(self.suite.datasets[n] for n in self.datasets),

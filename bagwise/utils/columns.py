@@ -130,13 +130,11 @@ class Roles(Mapping[str, str]):
         for column, reason in self.doubtful.items():
             reasons.setdefault(reason, []).append(repr(column))
         what = "; ".join(f"{listed(columns)} ({reason})" for reason, columns in reasons.items())
-        place = "" if path is None else f"{path}: "
-        warnings.warn(
-            f"{place}not taken as features: {what}. Say which columns are features with features=[...], or "
-            "that these are facts about instances with info=[...]",
-            DataWarning,
-            stacklevel=stacklevel + 1,
+        message = (
+            f"not taken as features: {what}. Say which columns are features with features=[...], or that "
+            "these are facts about instances with info=[...]"
         )
+        warnings.warn(_at(path, message), DataWarning, stacklevel=stacklevel + 1)
 
 
 def warn_of_labels(
@@ -147,13 +145,15 @@ def warn_of_labels(
         return  # bags of one instance: every column is the same within a bag
     alike = [name for name, v in columns.items() if np.ptp(v) > 0 and like_labels(v, offsets)]
     if alike:
-        place = "" if path is None else f"{path}: "
-        warnings.warn(
-            f"{place}no labels were found, and the features {listed(map(repr, alike))} hold 0 and 1, the "
-            "same within each bag; if they are labels, say so with labels=[...]",
-            DataWarning,
-            stacklevel=stacklevel + 1,
+        message = (
+            f"no labels were found, and the features {listed(map(repr, alike))} hold 0 and 1, the same "
+            "within each bag; if they are labels, say so with labels=[...]"
         )
+        warnings.warn(_at(path, message), DataWarning, stacklevel=stacklevel + 1)
+
+
+def _at(path: str | PathLike[str] | None, message: str) -> str:
+    return message if path is None else f"{path}: {message}"
 
 
 def listed(items: Iterable[Any], most: int = 8) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -266,8 +265,3 @@ def polygon(points: np.ndarray, node: Node) -> Rings:
     if len(points) < 3:
         raise node.wrong(f"a polygon needs three points, found {len(points)}")
     return [points]
-
-
-def check_finite_score(value: float | None) -> float | None:
-    """A score, or None where there is none that is a number."""
-    return None if value is None or not math.isfinite(value) else value

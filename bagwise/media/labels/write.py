@@ -62,6 +62,18 @@ class Options(NamedTuple):
     address: str = _ADDRESS
 
 
+class _Order(NamedTuple):
+    """What `write_answers` was asked for."""
+
+    kind: str
+    out: Path
+    found: Iterable[Found]
+    files: Sequence[str]
+    names: list[str]
+    medium: str
+    options: Options
+
+
 def check_kind(kind: str, medium: str | None, out: str | PathLike[str]) -> None:
     """Refuse a tool that does not know the medium, or a target of the wrong sort, before any work is done."""
     if kind not in KINDS:
@@ -125,31 +137,24 @@ def write_answers(
     check_kind(kind, medium, out)
     options = options or Options()
     writer = {"label-studio": _label_studio, "coco": _coco}.get(kind, _one_by_one)
-    return writer(kind, Path(out), found, files, list(names), medium, options)
+    return writer(_Order(kind, Path(out), found, files, list(names), medium, options))
 
 
 # ---------------------------------------------------------------------- a file for each original
 
 
-def _one_by_one(
-    kind: str,
-    out: Path,
-    found: Iterable[Found],
-    files: Sequence[str],
-    names: list[str],
-    medium: str,
-    options: Options,
-) -> dict[str, Any]:
+def _one_by_one(order: _Order) -> dict[str, Any]:
+    kind, names, options = order.kind, order.names, order.options
     endings = {"raven": ".Table.1.selections.txt", "audacity": ".txt", "geojson": ".geojson"}
-    name, written, count = targets(files, endings[kind]), [], 0
+    name, written, count = targets(order.files, endings[kind]), [], 0
     colours = label_colours(names)
-    for answer in found:
+    for answer in order.found:
         if kind == "geojson":
             text, n = _tiles(answer, names, colours)
         else:
-            spans = spans_of(answer, names, medium, merge=options.merge)
+            spans = spans_of(answer, names, order.medium, merge=options.merge)
             text, n = _sound_text(kind, spans, answer, options), len(spans)
-        target = out / name(answer.file)
+        target = order.out / name(answer.file)
         with replacing(target) as temporary:
             temporary.write_text(text, encoding="utf-8", newline="\n")
         written.append(str(target))
@@ -204,19 +209,12 @@ def _json_list(path: Path, before: str = "[", after: str = "]") -> Iterator[Call
         handle.write(f"\n{after}\n")
 
 
-def _label_studio(
-    kind: str,
-    out: Path,
-    found: Iterable[Found],
-    files: Sequence[str],
-    names: list[str],
-    medium: str,
-    options: Options,
-) -> dict[str, Any]:
+def _label_studio(order: _Order) -> dict[str, Any]:
+    out, names, medium, options = order.out, order.names, order.medium, order.options
     target = _json_target(out, "label_studio.json")
     count, outlines, guessed = 0, False, 0
     with _json_list(target) as add:
-        for answer in found:
+        for answer in order.found:
             spans = spans_of(answer, names, medium, merge=options.merge and medium != "image")
             about: dict[str, Any] = {"address": options.address + quote(answer.file)}
             if medium == "image":
@@ -239,26 +237,18 @@ def _label_studio(
     return {"files": [str(target), str(config)], "places": count, "notes": _guesses(guessed, what)}
 
 
-def _coco(
-    kind: str,
-    out: Path,
-    found: Iterable[Found],
-    files: Sequence[str],
-    names: list[str],
-    medium: str,
-    options: Options,
-) -> dict[str, Any]:
-    target = _json_target(out, "coco.json")
+def _coco(order: _Order) -> dict[str, Any]:
+    target = _json_target(order.out, "coco.json")
     results = target.with_name(f"{target.stem}_results.json")
     images: list[dict] = []
     annotations: list[dict] = []
     guessed = 0
-    category = {name: k for k, name in enumerate(names, 1)}
-    for number, answer in enumerate(found, 1):
-        size = picture_size(answer.path) if medium == "image" else None
+    category = {name: k for k, name in enumerate(order.names, 1)}
+    for number, answer in enumerate(order.found, 1):
+        size = picture_size(answer.path) if order.medium == "image" else None
         guessed += size is None
         images.append(coco.image(number, answer.file, size or extent(answer.places), answer.whole))
-        for span in spans_of(answer, names, medium, merge=options.merge):
+        for span in spans_of(answer, order.names, order.medium, merge=order.options.merge):
             annotations.append(coco.annotation(len(annotations) + 1, number, category[str(span.label)], span))
     whole = {
         "info": {"description": "written by bagwise"},

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from bagwise.base.parameters import JOBS, Choice, Number, Rules, Seed, Whole
@@ -39,6 +42,7 @@ class ConceptClassifier(ScaledClassifier):
     scales_: list[np.ndarray]
     init_scale: Any
     random_state: Any
+    max_iter: int
 
     def _concepts(self, X: np.ndarray, offsets: np.ndarray, Y: np.ndarray) -> None:
         raise NotImplementedError
@@ -64,6 +68,22 @@ class ConceptClassifier(ScaledClassifier):
         settings = {name: getattr(self, name) for name in names}
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         return settings | {"init_scale": first_scale(self.init_scale, X.shape[1]), "seed": seed}
+
+    def _keep(self, found: Sequence[Any], concepts: Callable[[Any], tuple[np.ndarray, np.ndarray]]) -> None:
+        """Set what was learned of every label, None for constant ones; ``concepts`` of one search."""
+        none = np.empty((0, self.n_features_in_))
+        kept = [(none, none) if f is None else concepts(f) for f in found]
+        self.concepts_, self.scales_ = [points for points, _ in kept], [scales for _, scales in kept]
+        self.objective_ = [np.empty(0) if f is None else np.sort(f.values) for f in found]
+        self.n_iter_ = max((int(f.n_iter.max()) for f in found if f is not None), default=0)
+        restless = sum(f is not None and not f.at_rest[f.values.argmin()] for f in found)
+        if restless:
+            warnings.warn(
+                f"{restless} of {len(found)} labels stopped at max_iter={self.max_iter} before they came to "
+                "rest; raise it or tol",
+                ConvergenceWarning,
+                stacklevel=7,
+            )
 
     @property
     def _width(self):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.base import Traits
 from bagwise.models._shared.each_label import each_label
@@ -125,19 +122,7 @@ class DiverseDensity(ConceptClassifier):
     def _concepts(self, X, offsets, Y):
         settings = self._settings(X, "n_starts", "max_scale", "max_iter", "tol")
         found = each_label(learn_densest, Y, self.n_jobs, X, offsets, settings)
-        d = X.shape[1]
-        best = [np.empty((0, 2 * d)) if f is None else f.x[[f.values.argmin()]] for f in found]
-        self.concepts_ = [theta[:, :d].copy() for theta in best]
-        self.scales_ = [np.abs(theta[:, d:]) for theta in best]
-        self.objective_ = [np.empty(0) if f is None else np.sort(f.values) for f in found]
-        self.n_iter_ = max((int(f.n_iter.max()) for f in found if f is not None), default=0)
-        restless = sum(f is not None and not f.at_rest[f.values.argmin()] for f in found)
-        if restless:
-            warnings.warn(
-                f"{restless} of {len(found)} labels stopped at max_iter={self.max_iter}; raise it or tol",
-                ConvergenceWarning,
-                stacklevel=6,
-            )
+        self._keep(found, densest_point)
 
     def _bag_log_odds(self, Q, offsets):
         log_P, u, _ = noisy_or(Q, offsets)
@@ -145,6 +130,12 @@ class DiverseDensity(ConceptClassifier):
 
     def _instance_log_odds(self, Q):
         return log_odds(Q[:, 0])
+
+
+def densest_point(found: Minima) -> tuple[np.ndarray, np.ndarray]:
+    """The lowest of the minima: a point and its scales."""
+    point, scale = np.hsplit(found.x[[found.values.argmin()]], 2)
+    return point.copy(), np.abs(scale)
 
 
 def learn_densest(y, X, offsets, settings) -> Minima:

@@ -6,11 +6,9 @@ negative bag must stay away from every concept, so each takes the instance of it
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.kernels.segment import segment_argmax
 from bagwise.models.diverse_density.descent import minimise_many
@@ -147,13 +145,12 @@ def move(
     return found.x.reshape(theta.shape)
 
 
-def warn_of_restless(found: list[Runs | None], max_iter: int) -> None:
-    """Warn of labels whose best run was not at its end."""
-    restless = sum(f is not None and not f.at_rest[f.values.argmin()] for f in found)
-    if restless:
-        warnings.warn(
-            f"{restless} of {len(found)} labels stopped at max_iter={max_iter} with choices still changing; "
-            "raise it or tol",
-            ConvergenceWarning,
-            stacklevel=7,
-        )
+def best_run(runs: Runs) -> tuple[np.ndarray, np.ndarray]:
+    """Points and scales of the run with the lowest objective."""
+    best = runs.values.argmin()
+    return runs.points[best], runs.scales[best]
+
+
+def all_runs(runs: Runs) -> tuple[np.ndarray, np.ndarray]:
+    """Points and scales of all runs with one concept."""
+    return runs.points[:, 0], runs.scales[:, 0]

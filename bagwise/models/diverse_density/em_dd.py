@@ -10,7 +10,7 @@ from bagwise.base.parameters import Choice
 from bagwise.kernels.segment import segment_max
 from bagwise.models._shared.each_label import each_label
 from bagwise.models.diverse_density.base import CONCEPTS, ConceptClassifier
-from bagwise.models.diverse_density.em import learn_by_em, warn_of_restless
+from bagwise.models.diverse_density.em import all_runs, best_run, learn_by_em
 from bagwise.models.diverse_density.objective import FLOOR, log_odds
 
 
@@ -131,15 +131,7 @@ class EMDD(ConceptClassifier):
     def _concepts(self, X, offsets, Y):
         settings = self._settings(X, "n_starts", "max_scale", "max_iter", "tol") | {"n_concepts": 1}
         found = each_label(learn_by_em, Y, self.n_jobs, X, offsets, settings)
-        none = np.empty((0, X.shape[1]))
-        self.concepts_ = [none if f is None else self._kept(f, f.points) for f in found]
-        self.scales_ = [none if f is None else self._kept(f, f.scales) for f in found]
-        self.objective_ = [np.empty(0) if f is None else np.sort(f.values) for f in found]
-        self.n_iter_ = max((int(f.n_iter.max()) for f in found if f is not None), default=0)
-        warn_of_restless(found, self.max_iter)
-
-    def _kept(self, found, runs):
-        return runs[:, 0] if self.combine == "average" else runs[found.values.argmin()]
+        self._keep(found, all_runs if self.combine == "average" else best_run)
 
     def _bag_log_odds(self, Q, offsets):
         return self._instance_log_odds(-segment_max(-Q, offsets))

@@ -10,7 +10,7 @@ from bagwise.base.parameters import Whole
 from bagwise.kernels.segment import segment_max
 from bagwise.models._shared.each_label import each_label
 from bagwise.models.diverse_density.base import CONCEPTS, ConceptClassifier, dense
-from bagwise.models.diverse_density.em import learn_by_em, warn_of_restless
+from bagwise.models.diverse_density.em import best_run, learn_by_em
 from bagwise.models.diverse_density.objective import distances, log_odds
 
 
@@ -128,12 +128,7 @@ class MCEMDD(ConceptClassifier):
     def _concepts(self, X, offsets, Y):
         settings = self._settings(X, "n_concepts", "n_starts", "max_scale", "max_iter", "tol")
         found = each_label(learn_by_em, Y, self.n_jobs, X, offsets, settings)
-        none = np.empty((0, X.shape[1]))
-        self.concepts_ = [none if f is None else f.points[f.values.argmin()] for f in found]
-        self.scales_ = [none if f is None else f.scales[f.values.argmin()] for f in found]
-        self.objective_ = [np.empty(0) if f is None else np.sort(f.values) for f in found]
-        self.n_iter_ = max((int(f.n_iter.max()) for f in found if f is not None), default=0)
-        warn_of_restless(found, self.max_iter)
+        self._keep(found, best_run)
 
     def _bag_log_odds(self, Q, offsets):
         return log_odds(-segment_max(-Q.min(axis=1), offsets))

@@ -27,7 +27,9 @@ _FOR_THRESHOLD = 1000  # training bags that decide on the threshold
 
 
 class M3LDA(TopicClassifier):
-    r"""Multi-modal multi-instance multi-label latent Dirichlet allocation.
+    r"""Draw labels from topics and words of instances from labels, in several views, by Gibbs sampling.
+
+    Multi-modal multi-instance multi-label latent Dirichlet allocation.
 
     Labels of a bag come from topics; every instance of every view has one label, and words drawn from it. For
     views of discrete words; other instances become words by k-means. `MIMLMix` is the later model of the same
