@@ -60,30 +60,37 @@ class Blocks(Parts):
         raise NotImplementedError
 
 
-class _InMemory(Blocks):
+class InMemory(Blocks):
+    """One block that is in memory."""
+
     def __init__(self, block: Block) -> None:
         super().__init__(held(block).items, streamed=False, one_thread=False)
         self.block = block
         self.n_bags, self.n_labels = block.Y.shape
 
     def take(self, which: np.ndarray) -> Blocks:
+        """Blocks of the bags with these numbers."""
         bags, Y, weights, known = self.block
         if known is not None:
             known = known[instance_rows(bags.offsets, which)[0]]
-        return _InMemory(Block(bags[which], Y[which], weights[which], known))
+        return InMemory(Block(bags[which], Y[which], weights[which], known))
 
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
+        """Labels and weights of all bags."""
         return self.block.Y, self.block.weights
 
     @property
     def part_bags(self) -> np.ndarray:
+        """Number of bags of every block."""
         return np.array([self.n_bags])
 
     @property
     def part_rows(self) -> np.ndarray:
+        """Number of instances of every block."""
         return np.array([self.block.bags.n_instances])
 
     def sizes(self) -> np.ndarray:
+        """Number of instances of every bag."""
         return self.block.bags.sizes
 
 
@@ -99,7 +106,7 @@ def blocks_in_memory(
     >>> blocks.take(np.array([1])).only().Y.tolist()
     [[0]]
     """
-    return _InMemory(Block(bags, Y, np.ones(len(bags)) if weights is None else weights, known))
+    return InMemory(Block(bags, Y, np.ones(len(bags)) if weights is None else weights, known))
 
 
 class _ShardPart(NamedTuple):

@@ -15,10 +15,9 @@ from bagwise.models._shared.offset import best_offset
 from bagwise.models._shared.scaling import Scaling, apply_scaling, learn_scaling
 from bagwise.models._shared.svm import MACHINE, gram, precomputed_machine, resolve_gamma
 from bagwise.models.diverse_density.base import CONCEPTS, ConceptClassifier, dense
-from bagwise.models.diverse_density.diverse_density import learn_densest
 from bagwise.models.diverse_density.objective import distances
+from bagwise.models.diverse_density.prototypes import find_prototypes, nearest_distances, nearness
 from bagwise.models.svm.base import CELLS, blocks
-from bagwise.utils.memo import remembered
 
 # what prototypes depend on; machines with other settings share them in a search
 _SEARCH = ("n_starts", "merge", "init_scale", "max_scale", "max_iter", "tol", "seed")
@@ -216,7 +215,7 @@ class DDSVM(ConceptClassifier):
         Z = dense(X)
         for label, n in enumerate(self.n_positive_):
             if n:
-                S[:, label] = _nearness(Z, self.concepts_[label][:n], self.scales_[label][:n])
+                S[:, label] = nearness(Z, self.concepts_[label][:n], self.scales_[label][:n])
         return S - self.offset_
 
     def prototype_distances(self, X):
@@ -250,7 +249,7 @@ def learn_label(y, X, offsets, settings) -> Learned:
     """Prototypes of positive and of negative bags, then the machine."""
     of_search = {name: settings[name] for name in _SEARCH}
     points, scales, n, n_iter = find_prototypes(y, X, offsets, **of_search)
-    phi = np.sqrt(_nearest(X, offsets, points, scales))
+    phi = np.sqrt(nearest_distances(X, offsets, points, scales))
     scaling = learn_scaling(phi, "standard", text=False)
     phi = apply_scaling(phi, scaling)
     gamma = resolve_gamma(settings["gamma"], phi)
@@ -258,62 +257,6 @@ def learn_label(y, X, offsets, settings) -> Learned:
         y, gram(settings["kernel"], gamma, phi, phi), settings["C"]
     )
     machine = {"support": phi[support], "dual": dual, "intercept": intercept, "gamma": gamma}
-    near = segment_max(_nearness(X, points[:n], scales[:n]), offsets)
+    near = segment_max(nearness(X, points[:n], scales[:n]), offsets)
     offset = best_offset(near[:, None], y[:, None])
     return Learned(points, scales, n, scaling, machine, offset, n_iter)
-
-
-@remembered
-def find_prototypes(y, X, offsets, **settings):
-    """Points and scales of all prototypes, how many are of positive bags, and most iterations of a start."""
-    kept, n_iter = [], 0
-    for signs in (y, 1 - y):
-        found = learn_densest(signs, X, offsets, settings)
-        kept.append(found.x[select_maxima(found.x, found.values, settings["merge"])])
-        n_iter = max(n_iter, int(found.n_iter.max()))
-    points, scales = np.hsplit(np.concatenate(kept), 2)
-    return points.copy(), np.abs(scales), len(kept[0]), n_iter
-
-
-def select_maxima(theta: np.ndarray, values: np.ndarray, merge: float) -> np.ndarray:
-    """Numbers of the maxima that are kept, densest first; ``values`` are negative log densities.
-
-    Examples
-    --------
-    >>> theta = np.array([[2.0, 1.0], [2.01, -1.0], [5.0, 1.0], [9.0, 1.0]])
-    >>> select_maxima(theta, np.array([1.0, 1.1, 2.0, 9.0]), 0.05)
-    array([0, 2])
-    """
-    h, s = np.hsplit(theta, 2)
-    V = h * np.abs(s)
-    lengths = np.maximum(np.linalg.norm(V, axis=1), np.linalg.norm(s, axis=1))
-    left = np.argsort(values, kind="stable")
-    left = left[values[left] <= 0.5 * (values.min() + values.max())]
-    kept = []
-    while left.size:
-        best = left[0]
-        kept.append(best)
-        apart = np.linalg.norm(V[left] - V[best], axis=1) >= merge * lengths[best]
-        apart[0] = False
-        left = left[apart]
-    return np.array(kept)
-
-
-def _nearest(X, offsets, points, scales):
-    """Squared scaled distance of every bag to every point."""
-    out = np.empty((len(offsets) - 1, len(points)))
-    step = max(1, CELLS // len(X))
-    for a in range(0, len(points), step):
-        Q = distances(X, points[a : a + step], scales[a : a + step])
-        out[:, a : a + step] = -segment_max(-Q, offsets)
-    return out
-
-
-def _nearness(X, points, scales):
-    """Minus the distance of every instance to the nearest point."""
-    out = np.full(len(X), -np.inf)
-    step = max(1, CELLS // len(X))
-    for a in range(0, len(points), step):
-        Q = distances(X, points[a : a + step], scales[a : a + step])
-        np.maximum(out, -np.sqrt(Q.min(axis=1)), out=out)
-    return out

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from bagwise.bags import Bags, runs
 from bagwise.kernels.numeric import frozen
-from bagwise.models.mimlmix import kernels
+from bagwise.models.mimlmix import count_kernels, kernels
 from bagwise.models.mimlmix.em import starts
 from bagwise.models.mimlmix.gaussian import log_densities, standardised
 from bagwise.models.mimlmix.loops import infer, spread
@@ -245,10 +245,10 @@ def _fill_counts(rows: _Rows, view: dict[str, Any], place: np.ndarray, P: np.nda
     statistics = (as_long(S["indptr"]), as_long(S["indices"]), S["data"])
     totals = view["totals"] + view["kappa"]
     spread(
-        kernels.rows_of_counts,
+        count_kernels.rows_of_counts,
         len(place),
-        kernels.Csr(*(frozen(a) for a in data)),
-        kernels.Csr(*(frozen(a) for a in statistics)),
+        count_kernels.Csr(*(frozen(a) for a in data)),
+        count_kernels.Csr(*(frozen(a) for a in statistics)),
         frozen(view["kappa"] * view["background"]),
         frozen(1.0 / totals if rows.tokens else np.log(totals)),
         rows.tokens,

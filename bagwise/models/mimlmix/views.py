@@ -16,7 +16,7 @@ from scipy.special import gammaln
 
 from bagwise.bags import Bags
 from bagwise.kernels.numeric import frozen
-from bagwise.models.mimlmix import kernels
+from bagwise.models.mimlmix import count_kernels, kernels
 from bagwise.models.mimlmix.loops import spread
 
 _MAX_PIECES = 16
@@ -81,13 +81,13 @@ class CountView(ViewRows):
         places = np.diff(self.indptr) * self.n_labels
         row_place = np.concatenate([[0], np.cumsum(places)])[:-1]
         arrays = (self.indptr, self.data, self.multiplicity, self.n_labels, self.row_pair, row_place)
-        self.rows = kernels.CountRows(*(frozen(a) for a in arrays))
+        self.rows = count_kernels.CountRows(*(frozen(a) for a in arrays))
         found = np.empty(places.sum(), dtype=np.int32 if pattern.nnz < 2**31 else np.int64)
         where = [
             frozen(a)
             for a in (self.indices, label_start[self.row_bag], labels, pattern.indptr, pattern.indices)
         ]
-        spread(kernels.find_places, len(self.row_bag), self.rows, *where, found, pairs=len(found))
+        spread(count_kernels.find_places, len(self.row_bag), self.rows, *where, found, pairs=len(found))
         self.places = frozen(found)
         # As many pieces as keep adding them up cheaper than filling them; set by the data, not by the
         # threads.
@@ -110,7 +110,7 @@ class CountView(ViewRows):
     def collect(self, P: np.ndarray) -> dict[str, Any]:
         """Expected counts S_vyi of words and labels."""
         S = np.zeros((self.n_pieces, self.pattern.nnz))
-        spread(kernels.add_counts, self.n_pieces, self.rows, self.places, P, S, pairs=len(self.places))
+        spread(count_kernels.add_counts, self.n_pieces, self.rows, self.places, P, S, pairs=len(self.places))
         shape = self.pattern.shape
         self._own = sparse.csr_array((S.sum(axis=0), self.pattern.indices, self.pattern.indptr), shape)
         return {"S": self._own}
@@ -133,7 +133,7 @@ class CountView(ViewRows):
     def fill(self, P: np.ndarray, shift: np.ndarray) -> None:
         """Likelihoods of all pairs, eq. 1."""
         table = (self.places, frozen(self.table), self.tokens)
-        spread(kernels.fill_counts, len(self.row_bag), self.rows, *table, P, pairs=len(self.places))
+        spread(count_kernels.fill_counts, len(self.row_bag), self.rows, *table, P, pairs=len(self.places))
         if not self.tokens:
             self.scale(P, shift)
             shift[self.row_inst] += self.coefficient

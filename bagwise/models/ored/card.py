@@ -15,7 +15,7 @@ import torch
 from scipy.special import logsumexp
 
 from bagwise.bags import instance_rows, runs
-from bagwise.base.blocks import Block, Blocks, blocks_in_memory
+from bagwise.base.blocks import Block, Blocks, InMemory
 from bagwise.kernels.torch_move import as_tensor, streamed
 from bagwise.models._shared.instances_torch import Folded, Instances
 from bagwise.models._shared.scaling import Scaling
@@ -33,43 +33,23 @@ _CELLS = 1 << 29  # logits at a time
 _SLAB = 4096  # rows whose products are added in single precision
 
 
-class CardBlocks(Blocks):
+class CardBlocks(InMemory):
     """Bags in memory whose instances are on a card as well.
 
     Most of the bags (`take`) are all of them, some with the weight 0; few of them are plain blocks.
     """
 
     def __init__(self, block: Block, store: Instances) -> None:
-        super().__init__(held(block).items, streamed=False, one_thread=False)
-        self.block, self.store = block, store
-        self.n_bags, self.n_labels = block.Y.shape
+        super().__init__(block)
+        self.store = store
 
     def take(self, which: np.ndarray) -> Blocks:
         """Blocks of the bags with these numbers."""
-        bags, Y, weights, known = self.block
-        if 2 * len(which) > self.n_bags:
-            masked = np.zeros_like(weights)
-            masked[which] = weights[which]
-            return CardBlocks(self.block._replace(weights=masked), self.store)
-        return blocks_in_memory(bags, Y, weights, known).take(which)
-
-    def labels(self) -> tuple[np.ndarray, np.ndarray]:
-        """Labels and weights of all bags."""
-        return self.block.Y, self.block.weights
-
-    @property
-    def part_bags(self) -> np.ndarray:
-        """Number of bags of every block."""
-        return np.array([self.n_bags])
-
-    @property
-    def part_rows(self) -> np.ndarray:
-        """Number of instances of every block."""
-        return np.array([self.block.bags.n_instances])
-
-    def sizes(self) -> np.ndarray:
-        """Number of instances of every bag."""
-        return self.block.bags.sizes
+        if 2 * len(which) <= self.n_bags:
+            return super().take(which)
+        masked = np.zeros_like(self.block.weights)
+        masked[which] = self.block.weights[which]
+        return CardBlocks(self.block._replace(weights=masked), self.store)
 
     def scaling(self, kind: str, row_weights: np.ndarray | None) -> Scaling:
         """The scaling of instances with these weights."""

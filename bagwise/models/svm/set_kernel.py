@@ -18,7 +18,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from bagwise.bags import instance_rows, runs
 from bagwise.kernels.numeric import frozen
 from bagwise.kernels.segment import segment_sum
-from bagwise.models.distance.hausdorff import dense_row
+from bagwise.models.distance.hausdorff_kernels import dense_row
 from bagwise.models.svm.base import row_blocks
 from bagwise.parallel import cores, in_threads
 from bagwise.utils.compiled import kernel

@@ -8,8 +8,9 @@ from bagwise import Bags, MultiViewBags
 from bagwise.checks.estimator_checks import sample_bags
 from bagwise.datasets import load_dataset
 from bagwise.models import BagClassifier
-from bagwise.models.auto import classifier, view
-from bagwise.models.auto.plan import MEMBERS
+from bagwise.models.auto import classifier, fitting, view
+from bagwise.models.auto.plan import MEMBERS, Plan, plan_for
+from bagwise.models.auto.ranking import fit_rankers
 
 
 def text_bags(n_bags=150, seed=0, n_words=1200):
@@ -72,7 +73,7 @@ def test_text_stays_sparse(monkeypatch):
     assert (model.predict(bags[110:]) != Y[110:]).mean() < 0.15
     has = z[440:] >= 0
     assert (model.annotate(bags[110:], Y[110:]) == z[440:])[has].mean() > 0.8
-    monkeypatch.setattr(view, "EXACT_BAGS", 50)
+    monkeypatch.setattr(fitting, "EXACT_BAGS", 50)
     large = BagClassifier(random_state=0).fit(bags[:110], Y[:110])
     assert "text_logistic" in large.members_ and "text_kernel" not in large.members_
     assert (large.predict(bags[110:]) != Y[110:]).mean() < 0.15
@@ -101,9 +102,9 @@ def test_instances_are_left_to_the_member_whose_bags_come_out_best(monkeypatch):
     bags, Y = sample_bags(n_bags=60)
     rng = np.random.default_rng(0)
     noise = rng.dirichlet(np.ones(3), size=bags.n_instances)
-    real = view.ored_softmax
-    monkeypatch.setattr(view, "ored_softmax", lambda problem, n, a: (real(problem, n, a)[0], noise, 1.0))
-    monkeypatch.setattr(view, "ored_forest", lambda problem, softmax, r: (view.ViewModel, noise))
+    real = fitting.ored_softmax
+    monkeypatch.setattr(fitting, "ored_softmax", lambda problem, n, a: (real(problem, n, a)[0], noise, 1.0))
+    monkeypatch.setattr(fitting, "ored_forest", lambda problem, softmax, r: (view.ViewModel, noise))
     members = ["inherited_forest", "ored", "ored_forest"]
     model = BagClassifier("fast", members=members, random_state=0).fit(bags, Y)
     assert model.instance_members_ == {"bags": {"inherited_forest": 1.0}}
@@ -173,7 +174,7 @@ def test_many_bags_are_sampled(monkeypatch):
     bags, Y = sample_bags(n_bags=120)
     monkeypatch.setattr(classifier, "LARGEST", 100)
     monkeypatch.setattr(classifier, "FULL_BAGS", 90)
-    plan = view.Plan(40, (6, 10), 40, 3, 30, 150)  # instance members see about 50 bags
+    plan = Plan(40, (6, 10), 40, 3, 30, 150)  # instance members see about 50 bags
     monkeypatch.setattr(classifier, "plan_for", lambda effort, n, text: plan)
     model = BagClassifier(random_state=0).fit(bags, Y)
     assert model.n_bags_used_ == 100 and model.effort_ == "fast"
@@ -188,11 +189,13 @@ def test_many_bags_have_a_linear_member_that_sees_all_of_them(monkeypatch, tmp_p
     bags, Y = sample_bags(n_bags=150)
     few = BagClassifier("fast", random_state=0).fit(bags, Y)
     assert "mimlfast" not in few.members_
-    monkeypatch.setattr(view, "MANY_BAGS", 100)
+    monkeypatch.setattr(fitting, "MANY_BAGS", 100)
     monkeypatch.setattr(classifier, "ANSWERED", 90)
     learned = []
-    real = view.fit_rankers
-    monkeypatch.setattr(view, "fit_rankers", lambda b, *a, **k: (learned.append(len(b)), real(b, *a, **k))[1])
+    real = fitting.fit_rankers
+    monkeypatch.setattr(
+        fitting, "fit_rankers", lambda b, *a, **k: (learned.append(len(b)), real(b, *a, **k))[1]
+    )
     model = BagClassifier("fast", random_state=0).fit(bags, Y)
     assert learned == [150] and model.members_["mimlfast"]["n_folds"] == 3
     assert model.members_["pooled_forest"]["bags"] == 90 and "bags" not in model.members_["set_kernel"]
@@ -215,7 +218,7 @@ def test_rankers_are_the_mean_of_folds_and_know_nothing_of_empty_bags():
     holed = Bags(bags.X[bags.index != 7], np.concatenate([[0], np.cumsum(sizes)]))
     order = np.random.default_rng(0).permutation(60)
     folds = [(np.sort(order[30:]), np.sort(order[:30])), (np.sort(order[:30]), np.sort(order[30:]))]
-    fitted, answers, _ = view.fit_rankers(holed, Y, folds, seed=4, n_jobs=1)
+    fitted, answers, _ = fit_rankers(holed, Y, folds, seed=4, n_jobs=1)
     singles = []
     for k, (train, test) in enumerate(folds):
         train = train[train != 7]
@@ -232,8 +235,8 @@ def test_rankers_are_the_mean_of_folds_and_know_nothing_of_empty_bags():
 
 def test_text_beyond_the_sample_is_answered_by_models_of_whole_documents(monkeypatch):
     bags, Y, _ = text_bags()
-    monkeypatch.setattr(view, "EXACT_BAGS", 50)
-    plan = view.Plan(40, (6, 10), 40, 3, 30, 60)  # members on sentences see a sample
+    monkeypatch.setattr(fitting, "EXACT_BAGS", 50)
+    plan = Plan(40, (6, 10), 40, 3, 30, 60)  # members on sentences see a sample
     monkeypatch.setattr(classifier, "plan_for", lambda effort, n, text: plan)
     seen = {}
     real = BagClassifier._mix
@@ -244,10 +247,10 @@ def test_text_beyond_the_sample_is_answered_by_models_of_whole_documents(monkeyp
 
 
 def test_trees_by_effort_size_and_kind():
-    full, fast = (view.plan_for(effort, 5000) for effort in ("full", "fast"))
+    full, fast = (plan_for(effort, 5000) for effort in ("full", "fast"))
     assert full.rounds > fast.rounds and full.pooled_trees > fast.pooled_trees
-    assert view.plan_for("full", 1400) == view.plan_for("fast", 900) and view.plan_for("fast", 1400) == fast
-    text = view.plan_for("full", 5000, text=True)
+    assert plan_for("full", 1400) == plan_for("fast", 900) and plan_for("fast", 1400) == fast
+    text = plan_for("full", 5000, text=True)
     assert text.rounds == fast.rounds and text.max_instances == full.max_instances
 
 
