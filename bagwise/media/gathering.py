@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from bagwise.bags import Bags
 from bagwise.dataset import Dataset
-from bagwise.errors import BagwiseError, DataError, DataWarning
+from bagwise.errors import DataError, DataWarning
 from bagwise.media._base import ToBags
 from bagwise.media._part import Unreadable
-from bagwise.media._sources import find_files
 from bagwise.media.cache import default_cache
-from bagwise.media.recipe import make_transformer, medium_named, places_of, recipe_of
+from bagwise.media.labelling import advise, check_strictly, label_tables, labelled, read_for, some_names
+from bagwise.media.recipe import make_transformer, recipe_of
 from bagwise.media.recognise import Found as Recognised
 from bagwise.media.recognise import Paths, recognise
 
-if TYPE_CHECKING:
-    from bagwise.media.labels import Labels
 
-FOLDERS = "folders"  # in place of a table of labels: the names of the folders that files lie in
-_NAMED = 5  # files that a warning names
-_TABLES = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".xml", ".xlsx", ".geojson")
 Cache = str | PathLike[str] | bool | None
 
 
@@ -184,17 +175,17 @@ def collect(
     recipe = recipe_of(maker) if transformer is None else None
     if labels is None:
         if transformer is None:
-            _advise(bags, say)
+            advise(bags, say)
         return Gathered(Dataset(bags, recipe=recipe), said, unreadable, [], [], _empty(bags), paths)
     failed = [file.path for file in unreadable]
     names = [*map(str, bags.bag_ids), *failed]
-    known = read(labels, names, found.medium, root_of(folders), options)
+    known = read_for(labels, names, found.medium, root_of(folders), options)
     without = [name for name in known.files_without if name not in set(failed)]
     if strict:
         check_strictly(without, known, labels)
     said.append(known.said)
     say(known.said)
-    dataset = replace(_labelled(bags, known, labels), recipe=recipe)
+    dataset = replace(labelled(bags, known, labels), recipe=recipe)
     strange = list(known.unknown_files)
     return Gathered(dataset, said, unreadable, without, strange, _empty(dataset.bags), paths)
 
@@ -210,7 +201,7 @@ def begin(
 ) -> tuple[Recognised, ToBags]:
     """The files, and what makes bags from them."""
     wanted = medium if transformer is None else type(transformer)
-    tables = _tables(labels, medium if transformer is None else transformer.medium, folders)
+    tables = label_tables(labels, medium if transformer is None else transformer.medium, folders)
     found = recognise(folders, wanted, leave_out=[*tables, *leave_out])
     if transformer is not None:
         return found, transformer.set_params(**more)
@@ -243,75 +234,8 @@ def root_of(folders: Paths) -> Any:
     return folders if isinstance(folders, (str, PathLike)) else folders[0] if len(folders) == 1 else None
 
 
-def check_strictly(without: Sequence[str], known: Labels, labels: Any) -> None:
-    """Refuse files without labels and labels without files."""
-    if without or known.unknown_files:
-        problem = (
-            f"no labels for {_some(without)}" if without else f"no file for {_some(known.unknown_files)}"
-        )
-        raise DataError(problem, path=labels)
-
-
-def read(labels: Any, files: list[str], medium: str, root: Any, options: Mapping[str, Any] | None) -> Labels:
-    """Labels of files by their names."""
-    from bagwise.media.labels import read_labels
-
-    where = root if root is not None and os.path.isdir(root) else None
-    try:
-        return read_labels(labels, files, places_of(medium), root=where, **(options or {}))
-    except TypeError as error:
-        if not options:
-            raise
-        raise BagwiseError(f"labels cannot be read with the options {dict(options)}: {error}") from None
-
-
-def _labelled(bags: Bags, found: Labels, path: Any) -> Dataset:
-    """The bags that the labels speak of, with them."""
-    from bagwise.media.labels import instance_labels
-
-    names = [str(name) for name in bags.bag_ids]
-    known = np.array([name in found.bag_labels for name in names])
-    if not known.any():
-        raise DataError(f"has no labels for any of the files that could be read ({_some(names)})", path=path)
-    if not found.label_names:
-        raise DataError("there is no label in it, for any of the files", path=path)
-    bags = bags if known.all() else bags[known]
-    sets: Any = [found.bag_labels[str(name)] for name in bags.bag_ids]
-    label_names = tuple(found.label_names)
-    places = instance_labels(found.spans, bags, label_names) if found.spans else None
-    return Dataset(bags, sets, label_names, instance_Y=places)
-
-
-def _advise(bags: Bags, say: Callable[[str], None]) -> None:
-    """Say that folders could be labels, where they look so; nothing is taken that was not asked for."""
-    from bagwise.media.labels import read_labels
-
-    names = read_labels(None, [str(name) for name in bags.bag_ids]).label_names
-    if names:
-        shown = _some(names)
-        say(f"no labels given; --labels folders would take the names of the folders: {shown}")
-
-
 def _empty(bags: Any) -> list[str]:
     return [str(i) for i in bags.bag_ids[bags.sizes == 0]]
-
-
-def _tables(
-    labels: str | PathLike[str] | None, medium: str | None, folders: Paths
-) -> list[str | PathLike[str]]:
-    """Files that hold labels and are no media themselves, wherever they lie."""
-    if labels is None or str(labels) == FOLDERS:
-        return []
-    given = [folders] if isinstance(folders, (str, PathLike)) else folders
-    if any(os.path.realpath(path) == os.path.realpath(labels) for path in given):
-        return []  # a table of texts with a column of labels is both
-    if not os.path.isdir(labels):
-        given = [folders] if isinstance(folders, (str, PathLike)) else folders
-        both = os.path.realpath(labels) in map(os.path.realpath, given)  # a table of texts and their labels
-        return [] if both else [labels]
-    if medium is not None and medium_named(medium) == "text":
-        return []  # texts and tables of labels look alike
-    return [file.path for file in find_files(labels, _TABLES)]
 
 
 def cache_place(cache: Cache) -> str | None:
@@ -323,9 +247,4 @@ def cache_place(cache: Cache) -> str | None:
 
 def _warn(what: str, names: Sequence[str]) -> None:
     if names:
-        warnings.warn(f"{len(names)} files {what}: {_some(names)}", DataWarning, stacklevel=3)
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+        warnings.warn(f"{len(names)} files {what}: {some_names(names)}", DataWarning, stacklevel=3)

@@ -19,12 +19,11 @@ from bagwise.media.gathering import (
     Cache,
     begin,
     cache_place,
-    check_strictly,
     none_readable,
-    read,
     root_of,
     warn_of_learning,
 )
+from bagwise.media.labelling import check_strictly, read_for
 from bagwise.media.recipe import recipe_of
 from bagwise.media.recognise import Paths
 
@@ -127,7 +126,7 @@ class Pieces:
 
     def _read_labels(self, root: Any, options: Any, say: Callable[[str], None]) -> None:
         names, failed = self._bag_names()
-        self._known = read(self.labels, [*names, *failed], self.found.medium, root, options)
+        self._known = read_for(self.labels, [*names, *failed], self.found.medium, root, options)
         if self.strict:
             check_strictly(self._known.files_without, self._known, self.labels)
         if not self._known.label_names:
