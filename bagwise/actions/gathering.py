@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -79,21 +79,7 @@ def gather(
     found = collect(folders, labels, **how)
     dataset = found.dataset
     write(dataset, out)
-    assert dataset.recipe is not None
-    return {
-        "out": str(out),
-        "medium": dataset.recipe["medium"],
-        "recipe": describe(dataset.recipe),
-        "found": found.said,
-        "n_bags": len(dataset),
-        "n_instances": dataset.bags.n_instances,
-        "n_features": dataset.bags.shape[1],
-        "labels": list(dataset.label_names),
-        "cache": cache_place(cache),
-        **_left_out(found),
-        "without_labels": found.without_labels,
-        "without_files": found.without_files,
-    }
+    return _gathered(out, dataset.recipe, found, dataset.bags, dataset.label_names, cache)
 
 
 def _gather_shards(
@@ -109,20 +95,26 @@ def _gather_shards(
         for piece in pieces:
             writer.add(piece)
     done = ShardedBags.open(out)
+    facts = _gathered(out, pieces.recipe, pieces, done, done.label_names, how["cache"])
+    return {**facts, "n_parts": done.n_parts}
+
+
+def _gathered(
+    out: File, recipe: Any, found: Gathered | Pieces, bags: Any, label_names: Iterable[str], cache: Any
+) -> dict[str, Any]:
     return {
         "out": str(out),
-        "medium": pieces.recipe["medium"],
-        "recipe": describe(pieces.recipe),
-        "found": pieces.said,
-        "n_bags": len(done),
-        "n_instances": done.n_instances,
-        "n_features": done.n_features,
-        "n_parts": done.n_parts,
-        "labels": list(done.label_names),
-        "cache": cache_place(how["cache"]),
-        **_left_out(pieces),
-        "without_labels": pieces.without_labels,
-        "without_files": pieces.without_files,
+        "medium": recipe["medium"],
+        "recipe": describe(recipe),
+        "found": found.said,
+        "n_bags": len(bags),
+        "n_instances": bags.n_instances,
+        "n_features": bags.n_features,
+        "labels": list(label_names),
+        "cache": cache_place(cache),
+        **_left_out(found),
+        "without_labels": found.without_labels,
+        "without_files": found.without_files,
     }
 
 

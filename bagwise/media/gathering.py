@@ -18,7 +18,6 @@ from bagwise.media.recipe import make_transformer, recipe_of
 from bagwise.media.recognise import Found as Recognised
 from bagwise.media.recognise import Paths, recognise
 
-
 Cache = str | PathLike[str] | bool | None
 
 
