@@ -20,7 +20,8 @@ from bagwise.utils.catalogue import described_module
 from bagwise.utils.files import check_file, replacing
 
 # Modules of bagwise.io in the order in which they are asked whether a file is theirs: formats with a
-# signature first, those that any comma could be last. They are imported when their turn comes.
+# signature first, those that any comma could be last; before all, those whose suffix the file has. They are
+# imported when their turn comes.
 _MODULES = ("parquet", "npz", "matlab", "arff_pair", "arff", "sentences", "c45", "csv")
 _HEAD = 1 << 16  # bytes of unpacked content by which a format is recognised
 
@@ -107,7 +108,8 @@ def write(dataset: Dataset, path: str | PathLike[str], format: str | None = None
     path = Path(path)
     if not isinstance(dataset, Dataset):
         raise TypeError(f"write takes a Dataset, got {type(dataset).__name__}; Dataset(bags, Y) makes one")
-    module = _by_suffix(path) if format is None else _by_name(format)
+    likely = _with_suffix(path)
+    module = _by_name(format) if format is not None else _module(likely[0]) if likely else None
     if module is None or not hasattr(module, "write"):
         known = ", ".join(f"{f.name} ({', '.join(f.suffixes)})" for f in formats() if f.writes)
         what = f"format {format!r}" if format is not None else f"suffix {path.suffix!r}"
@@ -151,30 +153,28 @@ def _by_name(name: str) -> ModuleType:
     raise DataError(f"unknown format {name!r}; known are {', '.join(f.name for f in formats())}")
 
 
-def _by_suffix(path: Path) -> ModuleType | None:
+def _with_suffix(path: Path) -> list[str]:
+    """Modules whose files may end like this one, in the order in which they are asked."""
     name = path.name.lower().removesuffix(".gz")
-    for module, format in _formats().items():
-        if name.endswith(format.suffixes):
-            return _module(module)
-    return None
+    return [module for module, format in _formats().items() if name.endswith(format.suffixes)]
 
 
 def _find(path: Path) -> ModuleType:
     if not path.is_dir():
         check_file(path)
     head = _head(path) if path.is_file() else b""  # a pair of files may go by a stem that is no file
-    for name in _MODULES:
+    likely = _with_suffix(path)
+    for name in (*likely, *(name for name in _MODULES if name not in likely)):
         if _module(name).recognises(path, head):
             return _module(name)
     if not path.exists():
         raise DataError("no such file or folder", path=path)
-    found = None if path.is_dir() else _by_suffix(path)
-    if found is None:
+    if path.is_dir() or not likely:
         known = ", ".join(f"{f.name} ({', '.join(f.suffixes)})" for f in formats() if f.reads)
         raise DataError(
             f"not in a format known here; known are {known}. Name one with read(path, format=...)", path=path
         )
-    return found
+    return _module(likely[0])
 
 
 def _head(path: Path) -> bytes:
