@@ -36,6 +36,10 @@ class DistanceClassifier(MIMLClassifier):
     device: str
     bags_: Bags
 
+    @classmethod
+    def _test_params(cls) -> dict[str, Any]:
+        return {"random_state": 0} if "random_state" in cls._parameters else {}
+
     def _kind(self) -> str:
         return "max"
 

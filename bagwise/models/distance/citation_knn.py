@@ -7,7 +7,7 @@ import numpy as np
 from bagwise.base import Traits
 from bagwise.base.parameters import Whole
 from bagwise.models.distance.base import DEVICE, DISTANCE, SCALING, DistanceClassifier
-from bagwise.models.distance.neighbours import citing_distances, neighbours
+from bagwise.models.distance.neighbours import citing_distances, neighbours, to_others
 
 
 class CitationKNN(DistanceClassifier):
@@ -105,8 +105,7 @@ class CitationKNN(DistanceClassifier):
 
     def _learn(self, D, Y):
         self.labels_ = Y.copy()
-        others = D.astype(np.float32)
-        np.fill_diagonal(others, np.inf)
+        others = to_others(D)
         _, self.citing_distance_ = citing_distances(others, self.n_citers)
         return slice(None)
 

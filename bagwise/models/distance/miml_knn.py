@@ -7,7 +7,7 @@ import numpy as np
 from bagwise.base import Traits
 from bagwise.base.parameters import Whole
 from bagwise.models.distance.base import DEVICE, DISTANCE, SCALING, DistanceClassifier
-from bagwise.models.distance.neighbours import citing_distances, nearest, neighbours
+from bagwise.models.distance.neighbours import citing_distances, nearest, neighbours, to_others
 
 
 class MIMLKNN(DistanceClassifier):
@@ -96,8 +96,7 @@ class MIMLKNN(DistanceClassifier):
 
     def _learn(self, D, Y):
         self.labels_ = Y.copy()
-        others = D.astype(np.float32)
-        np.fill_diagonal(others, np.inf)
+        others = to_others(D)
         references, _ = nearest(others, min(self.n_references, len(D) - 1))
         near, self.citing_distance_ = citing_distances(others, self.n_citers)
         A = self._counts(references) + self._counts(near.T)  # b is cited by j if near[j, b]

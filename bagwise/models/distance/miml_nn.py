@@ -89,10 +89,6 @@ class MIMLNN(DistanceClassifier):
         self.device = device
         self.random_state = random_state
 
-    @classmethod
-    def _test_params(cls):
-        return {"random_state": 0}
-
     def _learn(self, D, Y):
         rng = check_random_state(self.random_state)
         self.medoids_, self.n_iter_ = k_medoids(D, n_medoids(self.ratio, len(D)), rng)

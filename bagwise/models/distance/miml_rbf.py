@@ -96,10 +96,6 @@ class MIMLRBF(DistanceClassifier):
         self.device = device
         self.random_state = random_state
 
-    @classmethod
-    def _test_params(cls):
-        return {"random_state": 0}
-
     def _kind(self):
         return "average"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["citing_distances", "nearest", "neighbours"]
+__all__ = ["citing_distances", "nearest", "neighbours", "to_others"]
 
 _SLACK = 1e-5  # relative; a distance this close to the limit counts as equal to it
 
@@ -33,16 +33,22 @@ def nearest(D: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     return mask | equal, limit
 
 
+def to_others(D: np.ndarray) -> np.ndarray:
+    """Distances between training bags in single precision, infinite on the diagonal: none is near itself."""
+    D = D.astype(np.float32)
+    np.fill_diagonal(D, np.inf)
+    return D
+
+
 def citing_distances(D: np.ndarray, n_citers: int) -> tuple[np.ndarray, np.ndarray]:
     """Which training bags each training bag has among its ``n_citers`` nearest, and the distance to the last.
 
-    ``D`` holds the distances between training bags in single precision, infinite on the diagonal. The
-    distance is infinite where ``n_citers`` exceeds the number of other training bags: every bag is cited.
+    ``D`` comes from `to_others`. The distance is infinite where ``n_citers`` exceeds the number of other
+    training bags: every bag is cited.
 
     Examples
     --------
-    >>> D = np.abs(np.subtract.outer([0.0, 1.0, 5.0], [0.0, 1.0, 5.0])).astype(np.float32)
-    >>> np.fill_diagonal(D, np.inf)
+    >>> D = to_others(np.abs(np.subtract.outer([0.0, 1.0, 5.0], [0.0, 1.0, 5.0])))
     >>> citing_distances(D, 1)[1]
     array([1., 1., 4.], dtype=float32)
     """
