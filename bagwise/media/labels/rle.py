@@ -6,7 +6,7 @@ whatever is read is bounded by the length of what was written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -59,27 +59,6 @@ def _uncompressed(text: str) -> list[int]:
     if shift:
         raise DataError("a compressed mask ends within a number")
     return values
-
-
-def coco_text(counts: Iterable[int]) -> str:
-    """Compress run lengths as COCO does.
-
-    Examples
-    --------
-    >>> coco_text([5, 2, 4, 2, 3])
-    '5240O'
-    """
-    counts, letters = list(counts), []
-    for k, count in enumerate(counts):
-        value = count - counts[k - 2] if k > 2 else count
-        while True:
-            bits = value & 0x1F
-            value >>= 5
-            more = value != (-1 if bits & 0x10 else 0)
-            letters.append(chr(bits + (0x20 if more else 0) + 48))
-            if not more:
-                break
-    return "".join(letters)
 
 
 class _Bits:

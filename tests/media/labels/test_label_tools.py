@@ -9,7 +9,7 @@ import pytest
 from bagwise.errors import DataError
 from bagwise.media.labels import read_labels
 from bagwise.media.labels.overlap import area, contains
-from bagwise.media.labels.rle import brush_mask, coco_mask, coco_text
+from bagwise.media.labels.rle import brush_mask, coco_mask
 
 STANDARD = "Selection\tView\tChannel\tBegin Time (s)\tEnd Time (s)\tLow Freq (Hz)\tHigh Freq (Hz)"
 
@@ -252,6 +252,21 @@ def brush_bytes(mask, rng):
         k += count
     bits += "0" * (-len(bits) % 8)
     return [int(bits[j : j + 8], 2) for j in range(0, len(bits), 8)]
+
+
+def coco_text(counts):
+    """Compress run lengths as COCO does: five bits a letter, lengths as changes from the last but one."""
+    counts, letters = list(counts), []
+    for k, count in enumerate(counts):
+        value = count - counts[k - 2] if k > 2 else count
+        while True:
+            bits = value & 0x1F
+            value >>= 5
+            more = value != (-1 if bits & 0x10 else 0)
+            letters.append(chr(bits + (0x20 if more else 0) + 48))
+            if not more:
+                break
+    return "".join(letters)
 
 
 def test_masks_against_pixels():
