@@ -9,9 +9,9 @@ from toy_bags import miml, rbf
 import bagwise
 from bagwise import Bags
 from bagwise.models import CSMISVM, CSSVM, DMIMLSVM, KISAR, M3MIML, MIMLBoost
+from bagwise.models.svm.boosting import balanced_box, best_intercept, weighted_machine
 from bagwise.models.svm.coupled import Coupled, maximise
 from bagwise.models.svm.landmarks import landmark_span
-from bagwise.models.svm.boosting import balanced_box, best_intercept, weighted_machine
 
 FAMILY = [
     MIMLBoost(4, gamma=2.0, random_state=0),
