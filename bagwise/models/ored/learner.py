@@ -122,7 +122,7 @@ class ORedLearner(InstanceSoftmaxClassifier):
             if self.unusable_bags == "error":
                 raise DataError(f"{message}; see the parameter unusable_bags")
             treatment = "left out" if self.unusable_bags == "drop" else "used as candidate sets"
-            warnings.warn(f"{message}; {treatment}", UserWarning, stacklevel=5)
+            warnings.warn(f"{message}; {treatment}", UserWarning, stacklevel=6)
         if not counts["weight"]:
             raise DataError("no training bag is left: every label set is impossible, too large or pruned")
 
@@ -180,7 +180,7 @@ class ORedLearner(InstanceSoftmaxClassifier):
             warnings.warn(
                 f"stopped after {max_iter} iterations; raise max_iter or alpha",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=6,
             )
         return W, np.array(history)
 
