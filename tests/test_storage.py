@@ -85,10 +85,15 @@ def test_only_our_leftovers_are_swept(tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz", ".arff", ".mat"])
-def test_a_full_disk_is_one_line(tmp_path, suffix):
-    path = tmp_path / f"set{suffix}"
-    path.write_text("older")
+FORMATS = [".csv", ".parquet", ".npz", ".arff", ".mat"]
+
+
+@pytest.fixture(scope="module")
+def full_disk(tmp_path_factory):
+    """A process that may write no large file, what it said about each format, and the folders it wrote to."""
+    paths = [tmp_path_factory.mktemp("full") / f"set{suffix}" for suffix in FORMATS]
+    for path in paths:
+        path.write_text("older")
     code = f"""
         import resource, signal, sys
         sys.path.insert(0, {str(Path(files.__file__).parents[2])!r})
@@ -98,15 +103,25 @@ def test_a_full_disk_is_one_line(tmp_path, suffix):
         data = Dataset(Bags(np.random.default_rng(0).random((20000, 4)), [0, 20000]), [["x"]])
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
-        try:
-            write(data, {str(path)!r})
-        except Exception as error:
-            print(type(error).__name__, error)
+        for path in sys.argv[1:]:
+            try:
+                write(data, path)
+            except Exception as error:
+                print(type(error).__name__, error)
+            print("next")
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
-    assert done.stdout.startswith(f"StorageError {path}: cannot be written (File too large)"), done
-    assert done.stdout.count("\n") == 1
-    assert os.listdir(tmp_path) == [path.name] and path.read_text() == "older"
+    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return dict(zip(FORMATS, zip(paths, done.stdout.split("next\n"))))
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_full_disk_is_one_line(full_disk, suffix):
+    path, said = full_disk[suffix]
+    assert said.startswith(f"StorageError {path}: cannot be written (File too large)"), said
+    assert said.count("\n") == 1
+    assert os.listdir(path.parent) == [path.name] and path.read_text() == "older"
 
 
 def test_other_errors_stay_what_they_are(tmp_path):
@@ -116,7 +131,7 @@ def test_other_errors_stay_what_they_are(tmp_path):
         raise PermissionError(errno.EACCES, "no")
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz", ".arff", ".mat"])
+@pytest.mark.parametrize("suffix", FORMATS)
 @pytest.mark.parametrize(
     "ids", [[10**18 * 9 + 1, 10**18 * 9 + 2], [0.5, 1.5], [0.0, 1.0], ["a b", "'q\""], [-1, 7]]
 )

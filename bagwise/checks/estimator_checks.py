@@ -14,6 +14,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from bagwise.base import MIMLClassifier
 from bagwise.checks import input_checks, learning_checks, output_checks, state_checks
+from bagwise.checks._remembered import remembered_fits
 from bagwise.checks.sample import sample_bags
 
 __all__ = ["all_checks", "check_miml_estimator", "check_scikit_learn", "sample_bags"]
@@ -57,6 +58,7 @@ def check_scikit_learn(estimator: MIMLClassifier) -> None:
     own = {check.__name__ for check in all_checks()}
     declared = estimator._expected_failed_checks()
     expected = {name: reason for name, reason in declared.items() if name not in own}
-    results = check_estimator(estimator, expected_failed_checks=expected, on_fail=None, on_skip=None)
+    with remembered_fits(type(estimator)):
+        results = check_estimator(estimator, expected_failed_checks=expected, on_fail=None, on_skip=None)
     failed = [f"{r['check_name']}: {r['exception']}" for r in results if r["status"] == "failed"]
     assert not failed, "\n".join(failed)

@@ -148,9 +148,10 @@ def _read(file: BinaryIO, max_bytes: int | None) -> tuple[dict[str, Any], Any]:
         raise
     except Exception as error:  # a damaged archive fails in many ways
         raise DataError(f"not a model file, or damaged ({_one_line(error)})") from None
-    _refuse_foreign(content)
+    names = _refuse_foreign(content)
     try:
-        return facts, skops.io.load(content, trusted=sorted(trusted()))
+        # the names in this file, not all that may be in one: skops goes through them for every word of a list
+        return facts, skops.io.load(content, trusted=names)
     except Exception as error:
         written_by = facts.get("versions") or "unknown versions"
         raise DataError(f"cannot be loaded (written by {written_by}): {_one_line(error)}") from None
@@ -167,13 +168,15 @@ def _by_public_names(archive: zipfile.ZipFile) -> BinaryIO | None:
     return content
 
 
-def _refuse_foreign(content: BinaryIO) -> None:
+def _refuse_foreign(content: BinaryIO) -> list[str]:
+    """Names in the file that skops does not trust by itself; all of them are ours to trust."""
     try:
-        foreign = set(skops.io.get_untrusted_types(file=content)) - trusted()  # type: ignore[arg-type]
+        names = skops.io.get_untrusted_types(file=content)  # type: ignore[arg-type]
     except Exception as error:
         raise DataError(f"not a model file of bagwise ({_one_line(error)})") from None
-    if foreign:
+    if foreign := set(names) - trusted():
         raise UnsafeFileError(f"holds foreign types, refused: {', '.join(sorted(foreign))}")
+    return names
 
 
 def _warn_of_versions(written: dict[str, str], path: str | PathLike[str]) -> None:

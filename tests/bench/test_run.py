@@ -1,5 +1,6 @@
 """Running: every row once, whatever stops the run, and figures that agree with a loop written by hand."""
 
+import contextlib
 import json
 import os
 import random
@@ -311,44 +312,47 @@ def test_a_stop_at_any_file_operation_loses_and_doubles_nothing(tmp_path, monkey
 
 
 RUN = """
-import sys
+import os, sys
 from bagwise.bench.run import run_tasks
 from bagwise.bench.store import Store
 from bagwise.bench.suites import read_suite
 from bagwise.bench.tasks import tasks_of
 suite = read_suite(sys.argv[1])
 tasks = [t for e in suite.experiments.values() for t in tasks_of(suite, e)]
-print("go", flush=True)
-run_tasks(tasks, Store(sys.argv[2]), n_jobs=int(sys.argv[3]))
+store, n_jobs = Store(sys.argv[2]), int(sys.argv[3])
+for line in sys.stdin:  # imports are done once: every line asks for a run in a child
+    child = os.fork()
+    if not child:
+        os.setsid()
+        print(os.getpid(), flush=True)
+        run_tasks(tasks, store, n_jobs=n_jobs)
+        os._exit(0)
+    print("ended", os.waitpid(child, 0)[1], flush=True)
 """
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs a system with signals")
-@pytest.mark.parametrize("n_jobs", [1, 2])
-def test_killed_at_random_moments_then_finished(suite_file, suite, tmp_path, n_jobs):
+@pytest.mark.parametrize(("n_jobs", "kills"), [(1, 5), (2, 3)])
+def test_killed_at_random_moments_then_finished(suite_file, suite, tmp_path, n_jobs, kills):
     """kill -9 again and again: finished tasks keep their rows to the last digit, and every task has one."""
     store, rng = Store(tmp_path / "store"), random.Random(n_jobs)
     command = [sys.executable, "-c", RUN, str(suite_file), str(store.folder), str(n_jobs)]
     known = {}
-    for attempt in range(30):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-        assert process.stdout is not None
-        process.stdout.readline()  # imports are done
-        deadline = time.monotonic() + rng.uniform(0.0, 1.5) * (attempt < 4) + 600 * (attempt >= 4)
-        while process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.005)
-        done = process.poll() == 0
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-        found = store.rows()
-        for digest, row in known.items():
-            assert found[digest] == row  # the clock in it shows that it was not run again
-        known = found
-        if done:
-            break
-    assert done
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as helper:
+        for attempt in range(kills + 1):
+            print("run", file=helper.stdin, flush=True)
+            child = int(helper.stdout.readline())
+            if attempt < kills:
+                time.sleep(rng.uniform(0.0, 1.5))
+                with contextlib.suppress(ProcessLookupError):  # done already
+                    os.killpg(child, signal.SIGKILL)
+            status = int(helper.stdout.readline().split()[1])
+            found = store.rows()
+            for digest, row in known.items():
+                assert found[digest] == row  # the clock in it shows that it was not run again
+            known = found
+        helper.stdin.close()
+    assert status == 0
     wanted = {t.digest for e in suite.experiments.values() for t in tasks_of(suite, e)}
     hashes = pq.read_table(store.table).column("hash").to_pylist()
     assert sorted(hashes) == sorted(wanted)

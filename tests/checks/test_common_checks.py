@@ -1,5 +1,7 @@
 """The checks catch what they are for: each breaks one promise of an estimator that keeps the others."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -7,6 +9,8 @@ from scipy import sparse
 from bagwise.base import MIMLClassifier, Traits
 from bagwise.base.parameters import Number
 from bagwise.checks import input_checks, learning_checks, output_checks, state_checks
+from bagwise.checks._remembered import remembered_fits
+from bagwise.checks.estimator_checks import check_scikit_learn
 from bagwise.checks.sample import fitted
 from bagwise.models import MIMLDummy
 from bagwise.parallel import in_threads
@@ -78,6 +82,19 @@ class AnswersBeforeFit(Good):
         return getattr(self, "coef_", None)
 
 
+class KeepsItsLastFit(Good):
+    def _fit(self, bags, Y):
+        before = getattr(self, "coef_", 0.0)
+        super()._fit(bags, Y)
+        self.coef_ = self.coef_ + before
+
+
+class ChangesItsParameters(Good):
+    def _fit(self, bags, Y):
+        super()._fit(bags, Y)
+        self.alpha = 2.0
+
+
 class PrefersTheFirstLabel(Good):
     def _scores(self, bags):
         return super()._scores(bags) + np.eye(self.coef_.shape[1])[0]
@@ -113,3 +130,44 @@ def test_checks_that_only_look_share_a_fit():
     first, second = fitted(Good(2.0))[0], fitted(Good(2.0))[0]
     assert first is second and fitted(Good(3.0))[0] is not first
     assert fitted(MIMLDummy())[0] is not first
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("cls", "says"), [(KeepsItsLastFit, "check_fit_idempotent"), (ChangesItsParameters, "alpha")]
+)
+def test_scikit_learn_sees_what_fits_do_although_equal_ones_are_made_once(cls, says, monkeypatch):
+    learned = []
+    learn = Good._fit
+    monkeypatch.setattr(Good, "_fit", lambda self, *given: learned.append(self) or learn(self, *given))
+    check_scikit_learn(Good())
+    assert 10 < len(learned) < 60  # of 80 that are asked for
+    with pytest.raises(AssertionError, match=says):
+        check_scikit_learn(cls())
+
+
+def test_a_fit_is_made_once_for_an_equal_object_with_equal_bags():
+    bags, Y = fitted(Good())[1:]
+
+    class Counting(Good):
+        fits = 0
+
+        def _fit(self, bags, Y):
+            Counting.fits += 1
+            super()._fit(bags, Y)
+            if Counting.fits == 1:
+                warnings.warn("thin ice", stacklevel=1)
+
+    with remembered_fits(Counting):
+        for _ in range(2):
+            with pytest.warns(UserWarning, match="thin ice"):
+                model = Counting().fit(bags, Y)
+            np.testing.assert_array_equal(model.coef_, Good().fit(bags, Y).coef_)
+        assert Counting.fits == 1
+        Counting(2.0).fit(bags, Y)  # another setting
+        Counting().fit(bags[1:], Y[1:])  # other bags
+        Counting().fit(bags, 1 - Y)  # other labels
+        model.fit(bags, Y)  # an object that has learned before
+        assert Counting.fits == 5
+    Counting().fit(bags, Y)
+    assert Counting.fits == 6

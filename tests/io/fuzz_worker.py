@@ -1,7 +1,8 @@
-"""Throw mutated files of one format at its reader; run as ``fuzz_worker.py FORMAT SEED COUNT FOLDER``.
+"""Throw mutated files at the readers of their formats: ``fuzz_worker.py FORMAT,... SEED COUNT FOLDER``.
 
 A process of its own, so that a crash, a hang or a huge allocation is seen from outside and ends here. Prints
-one JSON object: how many files were read and refused, the slowest, the growth of memory, and what went wrong.
+one JSON object per format: how many files were read and refused, the slowest, the growth of memory, and what
+went wrong.
 """
 
 import contextlib
@@ -230,11 +231,23 @@ def peak():
     return int(re.search(r"VmHWM:\s*(\d+)", status.read_text())[1]) // 1024
 
 
+def fresh_peak():
+    """Peak memory from here on; where it cannot be set back, that of the formats before counts as well."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return peak()
+
+
 def main():
-    name, seed, count, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+    names, seed, count, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+    for name in names.split(","):
+        print(json.dumps(spoil(name, seed, count, folder)), flush=True)
+
+
+def spoil(name, seed, count, folder):
     rng = random.Random(f"{name} {seed}")
     good = list(seeds(name))
-    place = folder / "case"
+    place = folder / f"case-{name}"
     place.mkdir()
 
     def attempt(files):
@@ -250,7 +263,7 @@ def main():
     for files in good[:1] * 20:
         with contextlib.suppress(BagwiseError):  # the paths of failure are imported before memory is measured
             attempt(mutant(files, rng))
-    before = peak()
+    before = fresh_peak()
     # Far above what honest reading takes, far below what a forged length may ask for.
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
     report = {"read": 0, "refused": 0, "slowest": 0.0, "wrong": []}
@@ -272,7 +285,7 @@ def main():
         if took > report["slowest"]:
             report["slowest"] = took
     report["growth_mib"] = peak() - before
-    print(json.dumps(report))
+    return report
 
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
 """Parquet of other software becomes shards: one row per instance, or lists; a bag may cross files."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from command_line import run
 
 from bagwise import Dataset, ShardedBags, load_dataset, write
 from bagwise.errors import DataError
@@ -102,11 +100,11 @@ def test_what_is_no_table_of_bags(tmp_path):
 def test_the_command(tmp_path):
     pq.write_table(long_table(), tmp_path / "x.parquet")
     out = tmp_path / "shards"
-    command = [sys.executable, "-m", "bagwise", "convert", str(tmp_path / "x.parquet"), f"{out}/"]
-    done = subprocess.run([*command, "--part-mb", "0.0005"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    command = ["convert", tmp_path / "x.parquet", f"{out}/"]
+    done = run(*command, "--part-mb", "0.0005")
+    assert done.exit_code == 0, done.stderr
     assert "wrote 50 bags" in done.stdout and "parts" in done.stdout
-    again = subprocess.run(command, capture_output=True, text=True)
-    assert again.returncode == 2 and "already" in again.stderr and "Traceback" not in again.stderr
-    info = subprocess.run([*command[:3], "info", str(out)], capture_output=True, text=True)
+    again = run(*command)
+    assert again.exit_code == 2 and "already" in again.stderr and "Traceback" not in again.stderr
+    info = run("info", out)
     assert "2 labels" in ShardedBags.open(out).__repr__() and "wren" in info.stdout

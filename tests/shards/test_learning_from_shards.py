@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from command_line import run
 
 from bagwise import ShardedBags, checkpoint, load, load_dataset
 from bagwise.errors import DataError
@@ -154,7 +155,7 @@ def test_a_killed_driver_goes_on(folder, tmp_path):
 
 
 def command(*words):
-    done = subprocess.run([sys.executable, "-m", "bagwise", *map(str, words)], capture_output=True, text=True)
+    done = run(*words)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
@@ -163,11 +164,11 @@ def test_the_commands(folder, tmp_path):
     shards, model = folder / "many", tmp_path / "m.skops"
     name = ["-m", "ORedLogisticRegression", "-p", "decision=union", "-p", "max_iter=10"]
     done = command("fit", shards, *name, "--part", "train", "--out", model, "--json")
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert '"n_parts"' in done.stdout and not (tmp_path / "m.skops.checkpoint").exists()
     assert load(model).coef_.shape == (10, 64)
-    assert command("predict", model, shards, "--out", tmp_path / "p.parquet").returncode == 0
-    assert command("annotate", model, shards, "--use-labels", "--out", tmp_path / "found").returncode == 0
+    assert command("predict", model, shards, "--out", tmp_path / "p.parquet").exit_code == 0
+    assert command("annotate", model, shards, "--use-labels", "--out", tmp_path / "found").exit_code == 0
     import pyarrow.parquet as pq
 
     assert pq.read_table(tmp_path / "p.parquet").num_rows == 120
@@ -175,6 +176,6 @@ def test_the_commands(folder, tmp_path):
     assert sum(pq.read_table(f).num_rows for f in files) == ShardedBags.open(shards).n_instances
     assert "Hamming" in command("score", model, shards, "--part", "test").stdout
     refused = command("fit", shards, "-m", "MIMLKNN", "--out", tmp_path / "k.skops")
-    assert refused.returncode == 2 and "needs all bags at once" in refused.stderr
+    assert refused.exit_code == 2 and "needs all bags at once" in refused.stderr
     listed = command("list", "ORedLogisticRegression").stdout
     assert "shards" in listed

@@ -1,7 +1,7 @@
-"""Throw mutated sound files at the decoder; run as ``fuzz_audio_worker.py SUFFIX SEED COUNT FOLDER``.
+"""Throw mutated sound files at the decoder; run as ``fuzz_audio_worker.py SUFFIX,... SEED COUNT FOLDER``.
 
 A process of its own, so that a crash, a hang or a huge allocation is seen from outside. Prints one JSON
-object as the fuzzing of the readers does.
+object per suffix, as the fuzzing of the readers does.
 """
 
 import json
@@ -16,7 +16,7 @@ import numpy as np
 import soundfile
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "io"))
-from fuzz_worker import mutate, peak
+from fuzz_worker import fresh_peak, mutate, peak
 
 from bagwise.errors import DataError
 from bagwise.media import AudioToBags
@@ -33,7 +33,12 @@ def seeds(suffix, folder):
 
 
 def main():
-    suffix, seed, count, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+    suffixes, seed, count, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+    for suffix in suffixes.split(","):
+        print("report", json.dumps(spoil(suffix, seed, count, folder)), flush=True)
+
+
+def spoil(suffix, seed, count, folder):
     rng = random.Random(f"{suffix} {seed}")
     good = list(seeds(suffix, folder))
     path = folder / f"case.{suffix}"
@@ -41,7 +46,7 @@ def main():
     for content in good:
         path.write_bytes(content)
         assert len(transformer._part(path).X) == 1
-    before = peak()
+    before = fresh_peak()
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
     report = {"read": 0, "refused": 0, "slowest": 0.0, "wrong": []}
     for k in range(count):
@@ -64,7 +69,7 @@ def main():
             report["wrong"].append(f"{k}: {traceback.format_exc()[-1500:]}")
         report["slowest"] = max(report["slowest"], time.perf_counter() - start)
     report["growth_mib"] = peak() - before
-    print(json.dumps(report))
+    return report
 
 
 if __name__ == "__main__":
