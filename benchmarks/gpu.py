@@ -1,6 +1,6 @@
 """Speed on a card, beside the processor and beside plain torch, all in one run.
 
-    python benchmarks/gpu.py [attention mimlfast mimlfast_large ored estep gp pairs] [--sival sival.npz]
+    python benchmarks/gpu.py [attention mimlfast mimlfast_large ored estep gp mm_mil pairs] [--sival FILE.npz]
 
 Needs torch and a card; `attention` takes 25 GB of its memory, `mimlfast_large` 30 GB of it and 60 GB of the
 machine's. The best of several runs is printed.
@@ -20,11 +20,14 @@ from bagwise.base.blocks import Block
 from bagwise.datasets import make_msra_like
 from bagwise.kernels.torch_ops import Segments
 from bagwise.metrics import ranking_loss
-from bagwise.models import MIMLGP, MIMLFast, ORedLogisticRegression
+from bagwise.models import MIMLGP, MMMIL, MIMLFast, ORedLogisticRegression
 from bagwise.models._shared.scaling import learn_scaling
 from bagwise.models.deep.losses import bag_losses
 from bagwise.models.deep.network import Network, Plan
 from bagwise.models.distance.hausdorff import hausdorff_distances
+from bagwise.models.mm_mil.card import Answers
+from bagwise.models.mm_mil.card_features import CardFeatures, FeaturesOf
+from bagwise.models.mm_mil.objective import BagLosses
 from bagwise.models.ored.card import likelihood_on_card
 from bagwise.models.ored.parts import Setup, Treatment
 from bagwise.models.ored.union_posterior import union_residual
@@ -253,6 +256,43 @@ def _estep(k: int, times: int, n_bags: int = 100_000, size: int = 16) -> None:
         f"E-step, 100,000 bags x 16 instances, sets of {k:2d}: {1e3 * mine:.2f} ms, copying its input "
         f"{1e3 * copy:.2f} ms, processor about {1e3 * here:.0f} ms; left to the processor {left}"
     )
+
+
+def mm_mil(times: int) -> None:
+    n_bags, n_labels, d, M = 100_000, 5, 100, 3
+    bags, Y = _sets(n_bags, 10, d, n_labels, 2)
+    scaling = learn_scaling(bags.X[:100_000], "standard")
+    answers = Answers(CardFeatures(bags.X, FeaturesOf(CARD, scaling), d), bags.offsets, Y)
+    rng = np.random.default_rng(0)
+    points = [0.1 * rng.normal(size=(d + 1, 2 * M)) for _ in range(n_labels)]
+    asked = [("losses", label, P, 3.0, None) for label, P in enumerate(points)]
+    there = best(lambda: answers(asked), times)
+    again = [answers(asked) for _ in range(2)]
+    same = all((one[2] == other[2]).all() for one, other in zip(*again))
+    part = BagLosses(
+        np.asarray(bags[:10_000].X, dtype=np.float64), bags.offsets[:10_001], Y[:10_000, 0].astype(float)
+    )
+    here = best(lambda: part(points[0], 3.0), 2) * n_bags / 10_000 * n_labels
+    print(
+        f"MM-MIL, {n_bags} bags, {bags.n_instances} x {d}, {n_labels} labels, {M} clusters: value and "
+        f"gradient of all labels {1e3 * there:.2f} ms, one core about {1e3 * here:.0f} ms (scaled up from "
+        f"10,000 bags of one label); the same bits twice: {same}"
+    )
+    model = MMMIL(M, device="cuda", random_state=0)
+    whole = best(lambda: model.fit(bags, Y), 1)
+    print(f"MM-MIL, whole fit of all of them: {whole:.2f} s, {model.n_iter_} iterations")
+    few, labels = bags[:3000], Y[:3000]
+    for kernel in (None, "rbf"):
+        settings = {"kernel": kernel, "n_landmarks": 300, "random_state": 0}
+        models = [MMMIL(M, device=device, n_jobs=2, **settings) for device in ("cuda", "cpu")]
+        seconds = [best(lambda model=model: model.fit(few, labels), 1) for model in models]
+        one, other = (model.decision_function(few) for model in models)
+        apart, size = np.abs(one - other).max(), np.abs(other).max()
+        print(
+            f"MM-MIL, 3,000 of the bags, kernel {kernel}: card {seconds[0]:.2f} s, two cores "
+            f"{seconds[1]:.2f} s; scores differ by {apart / size:.1e} of the largest, label sets by "
+            f"{int(((one > 0) != (other > 0)).sum())} of {one.size}"
+        )
 
 
 def pairs(times: int, path: str | None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["as_tensor", "fetched", "moved", "streamed"]
+__all__ = ["as_tensor", "fetched", "fitting", "moved", "streamed"]
 
 Tensor = torch.Tensor
 _PAGE = 8 << 20  # bytes of a pinned page: larger ones are no faster, and take long to pin
@@ -109,3 +109,39 @@ def fetched(X: Tensor) -> np.ndarray:
     page.copy_(X, non_blocking=True)
     torch.cuda.current_stream(X.device).synchronize()
     return page.numpy().copy()
+
+
+def fitting(work: Callable[[int], Any], size: int, what: str, smallest: int = 1) -> tuple[Any, int]:
+    """What ``work(size)`` returns, and the size: half of it, again and again, while the card has no room.
+
+    Parameters
+    ----------
+    work : callable
+        Takes the size of its pieces; begins anew each time.
+    size : int
+        Where to begin.
+    what : str
+        The smallest piece, for the message that says it does not fit.
+    smallest : int, default=1
+        Size below which there are no pieces.
+
+    Examples
+    --------
+    >>> def work(size):
+    ...     if size > 3:
+    ...         raise torch.cuda.OutOfMemoryError
+    ...     return "done"
+    >>> fitting(work, 10, "a bag")
+    ('done', 2)
+    """
+    while True:
+        try:
+            return work(size), size
+        except torch.cuda.OutOfMemoryError as error:
+            if size <= smallest:
+                raise torch.cuda.OutOfMemoryError(
+                    f"{what} does not fit the card; use device='cpu'"
+                ) from error
+        # out here the error is gone, and with it what its frames held on the card
+        size = max(size // 2, smallest)
+        torch.cuda.empty_cache()

@@ -26,6 +26,7 @@ __all__ = [
     "segment_softmax",
     "segment_sum",
     "spread",
+    "transposed_product",
 ]
 
 Tensor = torch.Tensor
@@ -178,8 +179,24 @@ def gated(P: Tensor, width: int, n_scores: int) -> tuple[Tensor, Tensor]:
     return _Gated.apply(P, width, n_scores)
 
 
+def transposed_product(R: Tensor, X: Tensor) -> Tensor:
+    """``R.T @ X`` as a double: slabs of rows in the type they have, their sum in double.
+
+    Examples
+    --------
+    >>> transposed_product(torch.ones(5000, 1), torch.ones(5000, 2)).tolist()
+    [[5000.0, 5000.0]]
+    """
+    n = len(R) // _SLAB
+    whole = n * _SLAB
+    left, right = (values[:whole].view(n, _SLAB, values.shape[1]) for values in (R, X))
+    slabs = torch.bmm(left.transpose(1, 2), right)
+    return slabs.sum(dim=0, dtype=torch.float64) + (R[whole:].T @ X[whole:]).double()
+
+
 # ---------------------------------------------------------------------- forward and back
 
+_SLAB = 4096  # rows whose products are added in the type they have
 _PIECE = 1024  # rows that one thread of a card adds up; longer bags are cut, so that no thread works alone
 
 

@@ -8,6 +8,7 @@ do not fit the card stay in memory and follow run by run, each copied while the 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from bagwise.kernels.torch_move import as_tensor, moved, streamed
 from bagwise.models._shared.scaling import Scaling, learn_scaling, standard_scaling
 
-__all__ = ["Folded", "Instances"]
+__all__ = ["Folded", "Instances", "standard_on_card"]
 
 Tensor = torch.Tensor
 _SHARE_OF_CARD = 0.6  # of its free memory that instances may take
@@ -68,21 +69,32 @@ class Instances:
         self.width = X.shape[1] if width is None else width
         self.resident = self._fits() if resident is None else resident
         self.kept: Tensor | None = None
-        raw = None
         if self.resident:
-            n, d = X.shape
-            self.kept = torch.zeros((n, self.width), device=device)
-            given = self.kept[:, :d]
-            if X.dtype == np.float64:
-                given = torch.empty((n, d), dtype=torch.float64, device=device)
-            raw = moved(X, given)
-        self.base = self._own_scaling(raw) if scaling is None else scaling
+            with suppress(torch.cuda.OutOfMemoryError):
+                return self._keep(scaling)
+            self.kept, self.resident = None, False  # others have taken what was free
+            torch.cuda.empty_cache()
+        self._be(standard_on_card(X, device) if scaling is None else scaling)
+
+    def _keep(self, scaling: Scaling | None) -> None:
+        (n, d), X = self.shape, self._host
+        kept = torch.zeros((n, self.width), device=self.device)
+        given = kept[:, :d]
+        if X.dtype == np.float64:
+            given = torch.empty((n, d), dtype=torch.float64, device=self.device)
+        raw = moved(X, given)
+        self._be(standard_on_card(X, self.device, raw) if scaling is None else scaling)
+        for first, last in _bounds(n, d):
+            kept[first:last, :d] = self._standard(raw[first:last])
+        self.kept = kept
+
+    def _be(self, scaling: Scaling) -> None:
+        """Take on what the instances kept are to be."""
+        self.base = scaling
         self._shift, self._factor = (
-            as_tensor(np.asarray(v, dtype=np.float64)).to(device) for v in (self.base.shift, self.base.factor)
+            as_tensor(np.asarray(v, dtype=np.float64)).to(self.device)
+            for v in (scaling.shift, scaling.factor)
         )
-        if self.kept is not None and raw is not None:
-            for first, last in self._bounds():
-                self.kept[first:last, : X.shape[1]] = self._standard(raw[first:last])
 
     def _fits(self) -> bool:
         if self.device.type != "cuda":
@@ -90,10 +102,6 @@ class Instances:
         free, _ = torch.cuda.mem_get_info(self.device)
         each = 4 if self._host.dtype == np.float32 else 12  # doubles are there until they are standardised
         return each * self.shape[0] * self.width < _SHARE_OF_CARD * free
-
-    def _bounds(self) -> list[tuple[int, int]]:
-        n, step = self.shape[0], max(1, _ROWS // max(self.shape[1], 1))
-        return [(first, min(first + step, n)) for first in range(0, n, step)]
 
     def _standard(self, rows: Tensor) -> Tensor:
         return ((rows.double() - self._shift) * self._factor).float()
@@ -117,17 +125,6 @@ class Instances:
 
     # ------------------------------------------------------------------ scaling
 
-    def _own_scaling(self, raw: Tensor | None) -> Scaling:
-        def pieces(bounds: list[tuple[int, int]]) -> Iterator[Tensor]:
-            if raw is None:
-                return streamed(self._host, bounds, self.device)
-            return (raw[first:last] for first, last in bounds)
-
-        mean, spread = _moments(pieces, self._bounds(), None, self.shape[1], self.device)
-        if not np.isfinite(spread).all():  # squares beyond the range of numbers
-            return learn_scaling(self._host, "standard", text=False)
-        return standard_scaling(mean, spread, self._host.dtype)
-
     def stretch(self, by: float) -> None:
         """Make instances longer by a factor."""
         self.base = Scaling(self.base.kind, self.base.shift, self.base.factor * by)
@@ -143,7 +140,7 @@ class Instances:
         if weights is None:
             return self.base
         given = as_tensor(np.asarray(weights, dtype=np.float64)).to(self.device)
-        mean, spread = _moments(self.runs, self._bounds(), given, d, self.device)
+        mean, spread = _moments(self.runs, _bounds(*self.shape), given, d, self.device)
         varies = self.base.factor > 0
         size = np.divide(1.0, self.base.factor, out=np.zeros(d), where=varies)
         return standard_scaling(self.base.shift + mean * size, spread * size, self._host.dtype)
@@ -153,6 +150,31 @@ class Instances:
         base = self.base
         stretch = np.divide(scaling.factor, base.factor, out=np.zeros(self.shape[1]), where=base.factor > 0)
         return Folded(stretch, (base.shift - scaling.shift) * scaling.factor)
+
+
+def standard_on_card(X: np.ndarray, device: Any, raw: Tensor | None = None) -> Scaling:
+    """The scaling "standard" of dense instances that are no text; ``raw`` are the same on the device.
+
+    Examples
+    --------
+    >>> standard_on_card(np.array([[1.0], [5.0]]), torch.device("cpu")).factor
+    array([0.5])
+    """
+
+    def pieces(bounds: list[tuple[int, int]]) -> Iterator[Tensor]:
+        if raw is None:
+            return streamed(X, bounds, device)
+        return (raw[first:last] for first, last in bounds)
+
+    mean, spread = _moments(pieces, _bounds(*X.shape), None, X.shape[1], device)
+    if not np.isfinite(spread).all():  # squares beyond the range of numbers
+        return learn_scaling(X, "standard", text=False)
+    return standard_scaling(mean, spread, X.dtype)
+
+
+def _bounds(n: int, d: int) -> list[tuple[int, int]]:
+    step = max(1, _ROWS // max(d, 1))
+    return [(first, min(first + step, n)) for first in range(0, n, step)]
 
 
 def _moments(

@@ -279,10 +279,12 @@ def _pivoted(kernel, X, offsets, share, rank, most=RANK_LIMIT, card=None):
     left = kernel.with_itself(X, offsets)
     stop = (1.0 - share) * left.sum() if rank is None else 0.0
     if card is not None and kernel.kernel == "gaussian" and not sparse.issparse(X):
-        C, pivots, own, rotated = _factor_on_card(kernel, X, offsets, left, limit, stop, card)
+        from bagwise.models.gp.card import factor_on_card
+
+        C, pivots, own, rotated = factor_on_card(kernel, X, offsets, left, limit, stop, card)
     else:
         with_all = kernel.with_all(X, offsets)
-        C, pivots = _factor(
+        C, pivots = factor(
             left, lambda i: with_all(*take_bags(X, offsets, np.array([i])))[0], np.empty((limit, n)), stop
         )
         own, rotated = C @ C.T, lambda vectors: np.ascontiguousarray(C.T @ vectors)
@@ -296,7 +298,7 @@ def _pivoted(kernel, X, offsets, share, rank, most=RANK_LIMIT, card=None):
     return rotated(vectors), FeatureMap(kernel, inverse @ vectors, np.zeros(m), landmarks, z_offsets)
 
 
-def _factor(left: Any, column_of: Any, C: Any, stop: float) -> tuple[Any, list[int]]:
+def factor(left: Any, column_of: Any, C: Any, stop: float) -> tuple[Any, list[int]]:
     """Rows of the factor, one per step, so that products run along memory; for arrays and for tensors."""
     floor, pivots = 1e-10 * float(left.max()), []  # type: ignore[var-annotated]
     while len(pivots) < len(C) and float(left.sum()) > stop and float(left.max()) > floor:
@@ -310,22 +312,6 @@ def _factor(left: Any, column_of: Any, C: Any, stop: float) -> tuple[Any, list[i
         left[i] = 0.0
         pivots.append(i)
     return C[: len(pivots)], pivots
-
-
-def _factor_on_card(kernel, X, offsets, left, limit, stop, card):
-    from bagwise.kernels.torch_move import as_tensor, fetched
-    from bagwise.models.gp.card import columns_on_card
-
-    there = as_tensor(left).to(card)
-    columns = columns_on_card(X, offsets, kernel.rate, kernel.constant, card)
-    C, pivots = _factor(there, columns, there.new_empty((limit, len(left))), stop)
-    at_pivots = np.zeros((len(pivots), len(left)))
-    at_pivots[:, pivots] = fetched(C[:, pivots])
-
-    def rotated(vectors: np.ndarray) -> np.ndarray:
-        return fetched(C.T @ as_tensor(vectors).to(card))
-
-    return at_pivots, pivots, fetched(C @ C.T), rotated
 
 
 def _rotated(kernel, training, landmarks, z_offsets, root):

@@ -214,7 +214,7 @@ class MIMLFast(MIMLClassifier):
         if plan.solver == "minibatch" and not bags.is_sparse:
             card = card_for(self.device, bags.n_instances * bags.n_features)
             if card is not None and (self.scaling == "none" or not is_text(bags.X)):
-                from bagwise.models.mimlfast.card import scaled_instances
+                from bagwise.models.mimlfast.card_scores import scaled_instances
 
                 return scaled_instances(bags.X, self.scaling, plan.norm, card)
         return None, learn_scale(bags.X, self.scaling, plan.norm)

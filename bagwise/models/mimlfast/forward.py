@@ -142,7 +142,7 @@ def make_forward(
     """
     shape = n_sub or plan.n_sub_concepts, n_labels + 1, plan.n_components
     if card is not None:
-        from bagwise.models.mimlfast.card import CardForward
+        from bagwise.models.mimlfast.card_scores import CardForward
 
         return CardForward(card, bags.offsets, scale, shape)
     return Forward(matching_form(bags.X, scale), bags.offsets, scale, shape, workers, plan.batch_bags)

@@ -60,10 +60,10 @@ def _card(model: Any, bags: Bags) -> Any:
 
 def _on_card(model: Any, bags: Bags, card: Any, *, of_bags: bool) -> Iterator[tuple[Bags, np.ndarray]]:
     """Runs of bags with the best scores over sub-concepts of the bags, or of their instances."""
-    from bagwise.models.mimlfast.card import scores_on_card
+    from bagwise.models.mimlfast.card_scores import scores_on_card
 
     bounds = list(runs(bags.offsets, max(CARD_CELLS // model.label_weights_[..., 0].size, 1)))
-    for (first, last), F in zip(bounds, scores_on_card(model, bags, bounds, card, of_bags=of_bags)):
+    for (first, last), F in scores_on_card(model, bags, bounds, card, of_bags=of_bags):
         yield bags[first:last], F
 
 

@@ -13,20 +13,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import MIMLClassifier, Traits
 from bagwise.base.blocks import blocks_in_memory
-from bagwise.base.parameters import JOBS, Choice, Flag, Number, Seed, Whole
+from bagwise.base.parameters import JOBS, Choice, Device, Flag, Number, Seed, Whole
 from bagwise.kernels.segment import segment_argmax, segment_max
 from bagwise.models._shared.each_label import constant_score, each_label
-from bagwise.models._shared.scaling import apply_scaling, learn_scaling, scaling_of
+from bagwise.models._shared.scaling import apply_scaling, is_text, learn_scaling, scaling_of
 from bagwise.models.mm_mil.checks import warn_of_contradictions
 from bagwise.models.mm_mil.features import gaussian_kernel, landmark_features
 from bagwise.models.mm_mil.kernels import instance_posteriors
 from bagwise.models.mm_mil.parts import drawn_landmarks, learn_labels
 from bagwise.models.mm_mil.select import select_n_clusters
 from bagwise.models.mm_mil.solvers import learn_label
+from bagwise.utils.devices import card_for
 
 __all__ = ["MMMIL", "select_n_clusters"]
 
 NO_CLUSTER = -1  # what `bag_clusters` says of a bag that is not positive
+_PASSES = 10.0  # over the instances that learning makes at the very least
 
 
 class MMMIL(MIMLClassifier):
@@ -63,8 +65,12 @@ class MMMIL(MIMLClassifier):
     standardize : bool, default=True
         Whether to learn on standardised features (sparse ones are scaled without centring). Without a kernel,
         coefficients always speak of the features as given.
+    device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
+        Where dense instances that are no text are learned from by ``solver="smooth"``, and scored; "auto" is
+        a graphics card if there is one and the work is worth the way to it. All labels are learned there at
+        the same time, in double precision, and to the same model but for rounding.
     n_jobs : int, optional
-        Labels learned at the same time; the result does not depend on it.
+        Labels learned at the same time on the processor; the result does not depend on it.
     random_state : int, RandomState instance or None, default=None
         Seed of landmarks and starts. Every label starts from the same seed.
 
@@ -97,7 +103,7 @@ class MMMIL(MIMLClassifier):
     so that confident instances keep all digits; a bag has the largest score of its instances.
 
     `bagwise.ShardedBags` of one part are bags in memory. With several parts all labels and starts climb
-    together, so that one pass serves all; starts are found among up to 2000 positive bags of each label.
+    together, so that one pass serves all. Starts are found among up to 2000 positive bags of each label.
 
     **Differences from [1]**: (a) The default solver is not EM. The bound of Eq. (10) is not tight, SP2 is not
     the convex regression it is taken for, and choosing one instance per bag makes negative bags jump from
@@ -125,7 +131,7 @@ class MMMIL(MIMLClassifier):
     True
     """
 
-    traits = Traits(instances="model", probabilities=True, shards=True)
+    traits = Traits(instances="model", probabilities=True, shards=True, device=("cpu", "cuda"))
     _parameters = {
         "n_clusters": Whole(1),
         "kernel": Choice(None, "rbf"),
@@ -138,6 +144,7 @@ class MMMIL(MIMLClassifier):
         "max_iter": Whole(1),
         "tol": Number(0),
         "standardize": Flag(),
+        "device": Device(),
         "n_jobs": JOBS,
         "random_state": Seed(),
     }
@@ -156,6 +163,7 @@ class MMMIL(MIMLClassifier):
         max_iter=100,
         tol=1e-6,
         standardize=True,
+        device="auto",
         n_jobs=None,
         random_state=None,
     ):
@@ -170,6 +178,7 @@ class MMMIL(MIMLClassifier):
         self.max_iter = max_iter
         self.tol = tol
         self.standardize = standardize
+        self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -180,7 +189,21 @@ class MMMIL(MIMLClassifier):
     # ------------------------------------------------------------------ learning
 
     def _fit(self, bags, Y):
-        self._learn(bags, Y, self._shared(bags))
+        card = self._card(bags, Y.shape[1])
+        if card is None:
+            self._learn(bags, Y, self._features(bags))
+        else:
+            from bagwise.models.mm_mil.card import learn_on_card
+
+            warn_of_contradictions(blocks_in_memory(bags, Y))
+            self._keep(*learn_on_card(self, bags, Y, card))
+
+    def _card(self, bags, n_labels):
+        """The card that learning goes to, None where it stays here."""
+        if self.solver != "smooth" or bags.is_sparse:
+            return None
+        card = card_for(self.device, _PASSES * bags.n_instances * bags.n_features * n_labels)
+        return None if card is None or is_text(bags.X) else card
 
     def _fit_blocks(self, blocks):
         if len(blocks) == 1:  # no more than bags in memory
@@ -202,6 +225,10 @@ class MMMIL(MIMLClassifier):
         self._keep(found, blocks.labels()[0], n_features, shared)
 
     def _shared(self, bags):
+        """What labels that are learned one by one can share; nothing on a card, which makes its own."""
+        return self._features(bags) if self._card(bags, 1) is None else None
+
+    def _features(self, bags):
         """What no label changes: features, the way from their weights to inputs, the seed of the starts."""
         rng = check_random_state(self.random_state)
         scaling = learn_scaling(bags.X, "standard" if self.standardize else "none")
@@ -254,8 +281,10 @@ class MMMIL(MIMLClassifier):
 
     def _posteriors(self, bags):
         """Log-odds (n_instances, n_labels) and P(z | x, +), (n_instances, n_labels, n_clusters)."""
-        coef = np.stack([self.expert_coef_, self.gate_coef_], axis=1)
-        intercept = np.stack([self.expert_intercept_, self.gate_intercept_], axis=1)
+        there = self._predicted_on_card(bags, "posteriors")
+        if there is not None:
+            return there
+        coef, intercept = self._weights
         n_labels, _, M, _ = coef.shape
         X = bags.X
         if self.kernel == "rbf":
@@ -266,11 +295,32 @@ class MMMIL(MIMLClassifier):
         instance_posteriors(F.reshape(-1, 2 * M), r, plus)
         return r.reshape(len(F), n_labels), plus.reshape(len(F), n_labels, M)
 
+    @property
+    def _weights(self):
+        """Weights and intercepts of experts, then gates, (n_labels, 2, n_clusters, ...)."""
+        coef = np.stack([self.expert_coef_, self.gate_coef_], axis=1)
+        return coef, np.stack([self.expert_intercept_, self.gate_intercept_], axis=1)
+
+    def _predicted_on_card(self, bags, kind):
+        """What `predicted_on_card` finds, None where the work stays here."""
+        if bags.is_sparse or self.device == "cpu":
+            return None
+        columns = self.expert_coef_.shape[2] if self.kernel == "rbf" else bags.n_features / _PASSES
+        # one product repays the way to the card for large data alone
+        card = card_for(self.device, bags.n_instances * columns)
+        if card is None:
+            return None
+        from bagwise.models.mm_mil.card import predicted_on_card
+
+        return predicted_on_card(self, bags, card, kind)
+
     def _instance_scores(self, bags):
-        return self._posteriors(bags)[0]
+        there = self._predicted_on_card(bags, "instances")
+        return self._posteriors(bags)[0] if there is None else there
 
     def _scores(self, bags):
-        return segment_max(self._instance_scores(bags), bags.offsets)
+        there = self._predicted_on_card(bags, "bags")
+        return segment_max(self._instance_scores(bags), bags.offsets) if there is None else there
 
     def _probabilities(self, bags):
         return expit(self._scores(bags))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
@@ -11,6 +12,14 @@ from bagwise.parallel import small_products
 from bagwise.utils.memo import remembered
 
 N_PAIRS = 2000  # pairs of instances from which the median distance is taken
+
+
+class Kernel(NamedTuple):
+    """What a kernel's features are made of."""
+
+    landmarks: Any
+    sigma2: float
+    whitening: Any
 
 
 def median_distance(X: Any, rng: np.random.RandomState) -> float:
@@ -27,19 +36,41 @@ def median_of_pairs(X: Any, first: np.ndarray, second: np.ndarray) -> float:
     return median if median > 0 else 1.0
 
 
+def kernel_of(
+    rows_of: Callable[[np.ndarray], Any], pairs: np.ndarray, chosen: np.ndarray, width_scale: float
+) -> Kernel:
+    """The kernel whose width comes from pairs of instances, with the landmarks chosen; both by number."""
+    numbers = np.unique(np.concatenate([pairs.ravel(), chosen]))
+    X = rows_of(numbers)
+    sigma2 = width_scale * median_of_pairs(X, *np.searchsorted(numbers, pairs))
+    landmarks = X[np.searchsorted(numbers, chosen)]
+    return Kernel(landmarks, sigma2, whitening(gaussian_kernel(landmarks, landmarks, sigma2)))
+
+
+def landmark_kernel(
+    rows_of: Callable[[np.ndarray], Any],
+    n: int,
+    n_landmarks: int,
+    width_scale: float,
+    rng: np.random.RandomState,
+) -> Kernel:
+    """A kernel with landmarks drawn from ``n`` instances in memory; ``rows_of`` gives scaled ones."""
+    pairs = rng.randint(n, size=(2, N_PAIRS))
+    chosen = np.arange(n)
+    if n_landmarks < n:
+        chosen = np.sort(rng.choice(n, n_landmarks, replace=False))
+    return kernel_of(rows_of, pairs, chosen, width_scale)
+
+
 def landmark_features(
     X: Any, n_landmarks: int, width_scale: float, rng: np.random.RandomState
 ) -> dict[str, Any]:
     """Coordinates ``Phi`` in the span of the kernel's landmarks, and what gives others the same."""
-    sigma2 = width_scale * median_distance(X, rng)
-    chosen = np.arange(X.shape[0])
-    if n_landmarks < X.shape[0]:
-        chosen = np.sort(rng.choice(X.shape[0], n_landmarks, replace=False))
-    landmarks = X[chosen]
-    with small_products(X.shape[0] * len(chosen) * X.shape[1]):
-        R = whitening(gaussian_kernel(landmarks, landmarks, sigma2))
-        Phi = gaussian_kernel(X, landmarks, sigma2) @ R
-    return {"landmarks": landmarks, "sigma2": sigma2, "whitening": R, "Phi": Phi}
+    n = X.shape[0]
+    with small_products(n * min(n, n_landmarks) * X.shape[1]):
+        kernel = landmark_kernel(lambda rows: X[rows], n, n_landmarks, width_scale, rng)
+        Phi = gaussian_kernel(X, kernel.landmarks, kernel.sigma2) @ kernel.whitening
+    return kernel._asdict() | {"Phi": Phi}
 
 
 @remembered

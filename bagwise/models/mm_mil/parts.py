@@ -11,23 +11,15 @@ import numpy as np
 from bagwise.base.blocks import Block, Blocks, evenly, rows_at
 from bagwise.kernels.segment import segment_argmax
 from bagwise.models._shared.scaling import Scaling, apply_scaling
-from bagwise.models.mm_mil.features import N_PAIRS, gaussian_kernel, median_of_pairs, whitening
+from bagwise.models.mm_mil.features import N_PAIRS, Kernel, gaussian_kernel, kernel_of
 from bagwise.models.mm_mil.objective import BagLosses, Descended
 from bagwise.models.mm_mil.problem import MOST_ROWS, dense_rows, inherited_losses, inherited_weights
 from bagwise.models.mm_mil.solvers import Solution, start_and_solve
 from bagwise.parallel import Lockstep, Parts, add, map_reduce, small_products
 
-__all__ = ["Kernel", "drawn_landmarks", "learn_labels"]
+__all__ = ["OfParts", "drawn_landmarks", "learn_labels", "together"]
 
 _MOST_NUMBERS = 16e6  # in the rows that the starts of all labels cluster
-
-
-class Kernel(NamedTuple):
-    """What a kernel's features are made of."""
-
-    landmarks: Any
-    sigma2: float
-    whitening: np.ndarray
 
 
 class Prepared(NamedTuple):
@@ -55,13 +47,10 @@ def drawn_landmarks(
     draw = np.random.default_rng(rng.randint(2**31 - 1))
     pairs = draw.integers(n, size=(2, N_PAIRS))
     chosen = np.sort(draw.choice(n, min(n, n_landmarks), replace=False, shuffle=False))
-    numbers = np.unique(np.concatenate([pairs.ravel(), chosen]))
-    X = apply_scaling(rows_at(blocks, numbers), scaling)
-    first, second = np.searchsorted(numbers, pairs)
-    sigma2 = width_scale * median_of_pairs(X, first, second)
-    landmarks = X[np.searchsorted(numbers, chosen)]
     with small_products(0.0):
-        return Kernel(landmarks, sigma2, whitening(gaussian_kernel(landmarks, landmarks, sigma2)))
+        return kernel_of(
+            lambda numbers: apply_scaling(rows_at(blocks, numbers), scaling), pairs, chosen, width_scale
+        )
 
 
 def learn_labels(
@@ -74,11 +63,19 @@ def learn_labels(
     steps = Lockstep(partial(_answer, parts))
     Y, sizes = blocks.labels()[0], blocks.sizes()
     where = _Where(blocks.part_bags, sizes, n_features * blocks.n_labels)
+    return together(
+        steps, Y, lambda label: OfParts(steps, label, Y[:, label], where, n_features, settings), settings
+    )
+
+
+def together(
+    steps: Lockstep, Y: np.ndarray, problem_of: Callable[[int], Any], settings: dict[str, Any]
+) -> list[Solution | None]:
+    """Start and solve for every label that some bags carry and some do not, side by side."""
     varies = Y.min(axis=0) < Y.max(axis=0)
-    tasks = []
-    for label in np.flatnonzero(varies).tolist():
-        problem = OfParts(steps, label, Y[:, label], where, n_features, settings)
-        tasks.append(partial(start_and_solve, problem, settings))
+    tasks = [
+        partial(start_and_solve, problem_of(label), settings) for label in np.flatnonzero(varies).tolist()
+    ]
     with small_products(0.0):
         found = iter(steps.each(tasks))
     return [next(found) if there else None for there in varies]
@@ -115,7 +112,7 @@ class OfParts:
     """What starts and solvers ask of one label, as `Problem` answers it in memory."""
 
     def __init__(
-        self, steps: Lockstep, label: int, labels: np.ndarray, where: _Where, n_features: int, settings: Any
+        self, steps: Lockstep, label: int, labels: np.ndarray, where: Any, n_features: int, settings: Any
     ) -> None:
         self.steps, self.label, self.labels, self.where = steps, label, labels, where
         self.n_features = n_features

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bagwise.base.blocks import evenly
 from bagwise.kernels.segment import segment_argmax
 from bagwise.models.mm_mil.objective import BagLosses, Descended
 
-MOST_ROWS = 2000  # instances of positive bags that are clustered
+MOST_ROWS = 2000  # instances, and witnesses, of positive bags that are clustered
 
 
 def inherited_weights(n_positive: float, n_bags: int) -> tuple[float, float]:
@@ -24,6 +25,17 @@ def inherited_losses(Phi: Any, offsets: np.ndarray, labels: np.ndarray, weights:
     of_bags = np.where(labels > 0, weights[1], weights[0]) / sizes
     singles = np.arange(Phi.shape[0] + 1)
     return BagLosses(Phi, singles, np.repeat(labels, sizes), np.repeat(of_bags, sizes))
+
+
+def to_cluster(
+    labels: np.ndarray, offsets: np.ndarray, rng: np.random.RandomState
+) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of positive bags whose witnesses are clustered, and of instances of all positive bags."""
+    positive = np.flatnonzero(labels > 0)
+    rows = np.flatnonzero(np.repeat(labels > 0, np.diff(offsets)))
+    if len(rows) > MOST_ROWS:
+        rows = np.sort(rng.choice(rows, MOST_ROWS, replace=False))
+    return positive[evenly(len(positive), MOST_ROWS)], rows
 
 
 def dense_rows(Phi: Any, rows: np.ndarray) -> np.ndarray:
@@ -58,12 +70,10 @@ class Problem(NamedTuple):
         return Descended(losses, self.Phi.shape[1], 1, 1.0, self.beta)
 
     def rows(self, expert: np.ndarray, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
-        """The instance of each positive bag that the expert likes best, and some of all their instances."""
-        of_positive = np.flatnonzero(np.repeat(self.labels > 0, np.diff(self.offsets)))
-        if len(of_positive) > MOST_ROWS:
-            of_positive = np.sort(rng.choice(of_positive, MOST_ROWS, replace=False))
-        found = segment_argmax(np.asarray(self.Phi @ expert[:-1]), self.offsets)[self.labels > 0]
-        return dense_rows(self.Phi, found), dense_rows(self.Phi, of_positive)
+        """Of positive bags the instance that the expert likes best, and some of all their instances."""
+        bags, rows = to_cluster(self.labels, self.offsets, rng)
+        found = segment_argmax(np.asarray(self.Phi @ expert[:-1]), self.offsets)[bags]
+        return dense_rows(self.Phi, found), dense_rows(self.Phi, rows)
 
     def activation(self, P: np.ndarray) -> float:
         """Mean size of activations of all instances."""

@@ -17,6 +17,7 @@ from scipy.special import logsumexp
 from bagwise.bags import instance_rows, runs
 from bagwise.base.blocks import Block, Blocks, InMemory
 from bagwise.kernels.torch_move import as_tensor, streamed
+from bagwise.kernels.torch_ops import transposed_product
 from bagwise.models._shared.instances_torch import Folded, Instances
 from bagwise.models._shared.scaling import Scaling
 from bagwise.models.ored.known import Known
@@ -30,7 +31,6 @@ __all__ = ["CardBlocks", "CardLikelihood", "likelihood_on_card", "logits_on_card
 
 Tensor = torch.Tensor
 _CELLS = 1 << 29  # logits at a time
-_SLAB = 4096  # rows whose products are added in single precision
 
 
 class CardBlocks(InMemory):
@@ -204,7 +204,7 @@ class _Run:
         else:
             value = self._with_known(logits, R)
         ones = R.new_ones((len(R), 1))
-        return value, _transposed_product(R, ones)[:, 0].cpu().numpy(), _transposed_product(R, X)
+        return value, transposed_product(R, ones)[:, 0].cpu().numpy(), transposed_product(R, X)
 
     def _with_known(self, logits: Tensor, R: Tensor) -> float:
         """With A the classes left to an instance, p(y) = p(A) p(y | A): the union is over p(y | A) alone."""
@@ -261,15 +261,6 @@ class _Run:
             posterior = np.where(fine[:, None], np.exp(inside - mass[:, None]), 0.0)
         R[at] = as_tensor(w[:, None] * (posterior - np.exp(log_p))).to(R.device, R.dtype)
         return float(w[fine] @ mass[fine])
-
-
-def _transposed_product(R: Tensor, X: Tensor) -> Tensor:
-    """``R.T @ X`` as a double: slabs of rows in single precision, their sum in double."""
-    n = len(R) // _SLAB
-    whole = n * _SLAB
-    left, right = (values[:whole].view(n, _SLAB, values.shape[1]) for values in (R, X))
-    slabs = torch.bmm(left.transpose(1, 2), right)
-    return slabs.sum(dim=0, dtype=torch.float64) + (R[whole:].T @ X[whole:]).double()
 
 
 def logits_on_card(X: np.ndarray, coef: np.ndarray, intercept: np.ndarray, card: Any) -> np.ndarray:

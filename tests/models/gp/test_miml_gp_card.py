@@ -8,8 +8,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed (pip install
 
 from bagwise import Bags  # noqa: E402
 from bagwise.models import MIMLGP  # noqa: E402
+from bagwise.models.gp import card as card_room  # noqa: E402
 from bagwise.models.gp import covariances, learn  # noqa: E402
-from bagwise.models.gp.card import CardProblem  # noqa: E402
+from bagwise.models.gp.card import CardProblem, CardRows, columns_on_card  # noqa: E402
 from bagwise.models.gp.covariances import InstanceKernel  # noqa: E402
 from bagwise.models.gp.features import _pivoted  # noqa: E402
 from bagwise.models.gp.likelihood import CollectiveLikelihood  # noqa: E402
@@ -97,3 +98,80 @@ def test_a_whole_fit_is_that_of_the_processor(device, settings, monkeypatch):
     assert_allclose(there.instance_scores(bags), here.instance_scores(bags), atol=5e-3 * np.abs(scores).max())
     again = MIMLGP(device="cuda", **settings).fit(bags, Y)
     assert (again.weights_ == there.weights_).all()
+
+
+def full(*_, **__):
+    raise torch.cuda.OutOfMemoryError
+
+
+@DEVICES
+def test_passes_that_do_not_fit_go_over_fewer_rows(device, monkeypatch):
+    rng = np.random.default_rng(0)
+    Z, Y = rng.normal(size=(50, 6)), (rng.random((50, 3)) < 0.4).astype(int)
+    w, V = rng.normal(size=(6, 3)), rng.normal(size=(2, 6, 3))
+    here, there = Problem.of(Z, CollectiveLikelihood(Y)), CardProblem(Z, Y, torch.device(device))
+    plain, tried = CardRows.pieces, []
+
+    def tight(self, step, single=False):
+        for rows, part in plain(self, step, single):
+            tried.append(len(part))
+            if len(part) > 15:
+                raise torch.cuda.OutOfMemoryError
+            yield rows, part
+
+    monkeypatch.setattr(CardRows, "pieces", tight)
+    one, other = here.at(w), there.at(w)
+    assert other.value == pytest.approx(one.value, rel=1e-12)
+    assert_allclose(other.pull, one.pull, rtol=1e-10)
+    assert_allclose(there.grams(other), here.grams(one), atol=1e-10)
+    assert_allclose(there.diagonals(other), here.diagonals(one), atol=1e-10)
+    assert_allclose(there.bend(other, V, single=False), here.bend(one, V, single=False), atol=1e-10)
+    assert there.rows.step == 12 and sum(n > 15 for n in tried) == 2  # 50 and 25; smaller ones from then on
+    monkeypatch.setattr(CardRows, "pieces", full)
+    with pytest.raises(torch.cuda.OutOfMemoryError, match="does not fit the card; use device='cpu'"):
+        there.at(2 * w)
+
+
+@DEVICES
+def test_kernels_of_a_bag_that_do_not_fit_are_made_with_fewer_instances(device, monkeypatch):
+    bags, _ = generated()
+    given = bags.X, np.asarray(bags.offsets), 0.3, 0.1, torch.device(device)
+    expected = columns_on_card(*given)(7)
+    plain, tried = torch.addmm, []
+
+    def tight(lengths, left, right, **how):
+        tried.append(len(left))
+        return full() if len(left) > 40 else plain(lengths, left, right, **how)
+
+    monkeypatch.setattr(torch, "addmm", tight)
+    column = columns_on_card(*given)
+    for _ in range(2):
+        torch.testing.assert_close(column(7), expected)
+    assert sum(n > 40 for n in tried) == 2
+
+
+@DEVICES
+@pytest.mark.parametrize("what", ["features", "systems", "factor", "all"])
+def test_a_whole_fit_on_a_card_that_is_too_small(device, what, monkeypatch):
+    bags, Y = generated(90)
+    monkeypatch.setattr("bagwise.models.gp.posterior.DENSE_LIMIT", 0)
+    settings = {"width": 2.0, "tol": 1e-2, "factor": "pivoted", "exact_limit": 0}
+    here = MIMLGP(device="cpu", **settings).fit(bags, Y)
+    if device == "cpu":
+        for room in (covariances, learn):
+            monkeypatch.setattr(
+                room, "card_for", lambda name, work: torch.device("cpu") if name == "cuda" else None
+            )
+    if what in ("features", "all"):  # they stay in memory, and follow run by run
+        monkeypatch.setattr(CardRows, "_kept", lambda *_: None)
+        monkeypatch.setattr(card_room, "_STREAMED", 2000)
+    if what in ("systems", "all"):
+        monkeypatch.setattr(card_room, "block_preconditioner", full)
+        monkeypatch.setattr(card_room, "block_traces", full)
+        monkeypatch.setattr(card_room, "solve_many", full)
+    if what in ("factor", "all"):
+        monkeypatch.setattr(card_room, "_room", full)
+    there = MIMLGP(device="cuda", **settings).fit(bags, Y)
+    assert there.n_iter_ == here.n_iter_
+    scores = here.decision_function(bags)
+    assert_allclose(there.decision_function(bags), scores, atol=2e-3 * np.abs(scores).max())

@@ -7,10 +7,12 @@ torch = pytest.importorskip("torch", reason="torch is not installed (pip install
 
 from bagwise.datasets import make_msra_like  # noqa: E402
 from bagwise.models import MIMLFast  # noqa: E402
+from bagwise.models._shared import instances_torch  # noqa: E402
 from bagwise.models._shared.instances_torch import Instances  # noqa: E402
-from bagwise.models.mimlfast import predict  # noqa: E402
+from bagwise.models.mimlfast import card_scores, predict  # noqa: E402
 from bagwise.models.mimlfast.batches import BatchTrainer  # noqa: E402
-from bagwise.models.mimlfast.card import CardForward, CardTrainer, scaled_instances  # noqa: E402
+from bagwise.models.mimlfast.card import CardTrainer  # noqa: E402
+from bagwise.models.mimlfast.card_scores import CardForward, scaled_instances  # noqa: E402
 from bagwise.models.mimlfast.forward import make_forward  # noqa: E402
 from bagwise.models.mimlfast.memory import LabelRows  # noqa: E402
 from bagwise.models.mimlfast.plan import make_plan  # noqa: E402
@@ -96,6 +98,112 @@ def test_scores_of_instances_and_bags(data, device, monkeypatch):
     model.device = "cuda"
     for found, there in zip((model.instance_scores(data.bags), model.decision_function(data.bags)), expected):
         np.testing.assert_allclose(found, there, atol=1e-4 * np.abs(there).max())
+
+
+@pytest.mark.parametrize("device", ["cpu", CARD])
+@pytest.mark.parametrize("resident", [True, False])
+def test_steps_that_do_not_fit_are_made_in_pieces(data, device, resident, monkeypatch):
+    monkeypatch.setattr(Instances, "_fits", lambda self: resident)
+    with Workers(1, 8) as workers:
+        _, whole = trainers(data, device, 3, workers)
+        _, there = trainers(data, device, 3, workers)
+        whole.epoch()
+        plain, tried = CardTrainer._gradient, []
+
+        def tight(self, number):
+            tried.append(self.layout.n_bags)
+            if self.layout.n_bags > 9:
+                raise torch.cuda.OutOfMemoryError
+            return plain(self, number)
+
+        monkeypatch.setattr(CardTrainer, "_gradient", tight)
+        there.epoch()
+        assert there.piece_bags == 7 and there.layout.n_pieces == 5
+        monkeypatch.undo()
+        for _ in range(2):
+            np.testing.assert_allclose(there.losses, whole.losses, rtol=1e-4)
+            np.testing.assert_allclose(there.state["A"], whole.state["A"], atol=1e-4)
+            np.testing.assert_allclose(there.state["W"], whole.state["W"], atol=1e-4)
+            assert there.state["updates"] == whole.state["updates"]
+            assert np.abs(there.used - whole.used).sum() <= 0.01 * whole.used.sum()
+            whole.epoch()
+            there.epoch()
+        assert there.layout.n_pieces == 5  # and stays so
+
+
+@pytest.mark.parametrize("device", ["cpu", CARD])
+def test_a_pass_that_breaks_off_goes_on_where_it_was(data, device, monkeypatch):
+    if device == "cuda":
+        pytest.skip("steps on a card are recorded: they do not break off later")
+    with Workers(1, 8) as workers:
+        _, whole = trainers(data, device, 1, workers)
+        _, there = trainers(data, device, 1, workers)
+        whole.epoch()
+        plain, calls = CardTrainer._gradient, []
+
+        def once(self, number):
+            calls.append(int(number))
+            if len(calls) == 4:
+                raise torch.cuda.OutOfMemoryError
+            return plain(self, number)
+
+        monkeypatch.setattr(CardTrainer, "_gradient", once)
+        there.epoch()
+        assert calls[:6] == [0, 1, 2, 3, 9, 10]  # then thirds of the fourth batch
+        np.testing.assert_allclose(there.losses, whole.losses, rtol=1e-4)
+        np.testing.assert_allclose(there.state["A"], whole.state["A"], atol=1e-4)
+
+        def never(*_):
+            raise torch.cuda.OutOfMemoryError
+
+        monkeypatch.setattr(CardTrainer, "_gradient", never)
+        with pytest.raises(torch.cuda.OutOfMemoryError, match="does not fit the card; use device='cpu'"):
+            there.epoch()
+
+
+@pytest.mark.parametrize("device", ["cpu", CARD])
+def test_instances_and_scores_that_do_not_fit(data, device, monkeypatch):
+    with Workers(1, 8) as workers:
+        _, there = trainers(data, device, 3, workers)
+        some = np.arange(0, 220, 3)
+        expected = there.scores(some)
+        plain, tried = card_scores._reduce, []
+
+        def tight(S, *rest):
+            tried.append(len(S))
+            if len(S) > 100:
+                raise torch.cuda.OutOfMemoryError
+            return plain(S, *rest)
+
+        monkeypatch.setattr(card_scores, "_reduce", tight)
+        for _ in range(2):
+            np.testing.assert_allclose(there.scores(some), expected, atol=1e-4)
+        assert 1 <= sum(n > 100 for n in tried) <= 3
+        monkeypatch.setattr(card_scores, "_reduce", plain)
+
+    model = MIMLFast(7, 3, max_iter=3, random_state=0, device="cpu").fit(data.bags, data.Y)
+    expected = model.decision_function(data.bags)
+    if device == "cpu":
+        monkeypatch.setattr(predict, "card_for", lambda *_: torch.device("cpu"))
+    monkeypatch.setattr(card_scores, "_reduce", tight)
+    np.testing.assert_allclose(
+        model.set_params(device="cuda").decision_function(data.bags),
+        expected,
+        atol=1e-4 * np.abs(expected).max(),
+    )
+
+    plain_moved = instances_torch.moved
+
+    def full(*_):
+        raise torch.cuda.OutOfMemoryError
+
+    monkeypatch.setattr(instances_torch, "moved", full)
+    store = Instances(data.bags.X, torch.device(device))
+    monkeypatch.setattr(instances_torch, "moved", plain_moved)
+    kept = Instances(data.bags.X, torch.device(device))
+    assert not store.resident and store.kept is None and kept.resident
+    one, other = (torch.cat(list(found.runs([(0, 50), (50, 99)]))) for found in (store, kept))
+    torch.testing.assert_close(one, other)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no card")

@@ -1,0 +1,318 @@
+"""MM-MIL on a card: losses and gradients of all labels and starts in one pass; the driver is that of `parts`.
+
+Features are double precision, as on the processor: L-BFGS goes hundreds of steps over a surface with many
+valleys, and single precision would end in others. Activations of several questions stand side by side,
+(n_instances, 2 M, n_questions). Nothing is added by atomic operations: the same data give the same bits on
+the same card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+
+from bagwise.bags import instance_rows, runs
+from bagwise.kernels.torch_move import as_tensor, fetched, fitting, streamed
+from bagwise.kernels.torch_ops import Segments, _reduce, segment_argmax, transposed_product
+from bagwise.models._shared.instances_torch import standard_on_card
+from bagwise.models._shared.scaling import Scaling, apply_scaling
+from bagwise.models.mm_mil.card_features import CardFeatures, FeaturesOf
+from bagwise.models.mm_mil.features import Kernel, landmark_kernel
+from bagwise.models.mm_mil.parts import OfParts, together
+from bagwise.models.mm_mil.problem import to_cluster
+from bagwise.models.mm_mil.solvers import Solution
+from bagwise.parallel import Lockstep
+
+__all__ = ["learn_on_card", "log_odds", "losses", "predicted_on_card"]
+
+Tensor = torch.Tensor
+_CELLS = 1 << 26  # activations at a time
+_LONGEST = 1024  # bags with more instances are not for one thread of the card
+
+
+# ---------------------------------------------------------------------- learning
+
+
+def learn_on_card(model: Any, bags: Any, Y: np.ndarray, card: Any) -> tuple[Any, np.ndarray, int, Any]:
+    """Solutions of all labels, their labels, the number of features, and how features are made."""
+    rng = check_random_state(model.random_state)
+    n, d = bags.X.shape
+    scaling = Scaling("none", np.zeros(d), np.ones(d))
+    if model.standardize:
+        scaling = standard_on_card(bags.X, card)
+    settings, kernel = model._settings(int(rng.randint(2**31 - 1))), None
+    if model.kernel == "rbf":
+        drawn = model.n_landmarks, model.width_scale, rng
+        kernel = landmark_kernel(lambda rows: apply_scaling(bags.X[rows], scaling), n, *drawn)
+        d = kernel.whitening.shape[1]
+    features = CardFeatures(bags.X, FeaturesOf(card, scaling, kernel), d)
+    found = solutions(features, bags.offsets, Y, settings)
+    return found, Y, d, {"scaling": scaling} | ({} if kernel is None else kernel._asdict())
+
+
+def solutions(
+    features: CardFeatures, offsets: np.ndarray, Y: np.ndarray, settings: dict[str, Any]
+) -> list[Solution | None]:
+    """Start and solve for every label that some bags carry and some do not; None for the others."""
+    steps = Lockstep(Answers(features, offsets, Y))
+    offsets, d = np.asarray(offsets), features.shape[1]
+    return together(steps, Y, lambda label: OfCard(steps, label, Y[:, label], offsets, d, settings), settings)
+
+
+class OfCard(OfParts):
+    """What starts and solvers ask of one label, as `Problem` answers it in memory."""
+
+    def rows(self, expert: np.ndarray, rng: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Of positive bags the instance that the expert likes best, and some of all their instances."""
+        return self.steps.ask(("rows", expert, *to_cluster(self.labels, self.where, rng)))
+
+
+class Answers:
+    """Answers to the questions of all labels and starts, those of a kind in one pass.
+
+    Parameters
+    ----------
+    features : CardFeatures
+        Features of all instances.
+    offsets, Y : ndarray
+        Bags and their labels.
+    """
+
+    def __init__(self, features: CardFeatures, offsets: np.ndarray, Y: np.ndarray) -> None:
+        self.features, self.offsets = features, np.asarray(offsets, dtype=np.int64)
+        self.Y = as_tensor(np.ascontiguousarray(Y, dtype=np.int8)).to(features.device)
+        self.cells = _CELLS
+        self._pieces: tuple[int, list[tuple[int, int, Segments]]] = (0, [])
+
+    def __call__(self, questions: list[Any]) -> list[Any]:
+        """Answers, in the order of the questions."""
+        kinds: dict[str, list[int]] = {}
+        for i, question in enumerate(questions):
+            inherited = question[0] == "losses" and question[-1] is not None
+            kinds.setdefault("inherited" if inherited else question[0], []).append(i)
+        found: dict[int, Any] = {}
+        for kind, which in kinds.items():
+            answer = getattr(self, f"_{kind}")
+            found |= zip(which, answer([questions[i][1:] for i in which]))
+        return [found[i] for i in range(len(questions))]
+
+    # ------------------------------------------------------------------ passes
+
+    def _pass(self, n_columns: int, step: Callable[..., Tensor]) -> np.ndarray:
+        """Sum of ``step(first bag, last bag, their Segments, features)`` over all bags, as an array."""
+
+        def whole(cells: int) -> np.ndarray:
+            total: Any = 0.0
+            pieces = self._cut(max(1, cells // n_columns))
+            rows = [(int(self.offsets[a]), int(self.offsets[b])) for a, b, _ in pieces]
+            for (a, b, at), Phi in zip(pieces, self.features.runs(rows)):
+                total = total + step(a, b, at, Phi)
+            return fetched(total)
+
+        start = max(min(self.cells, self.features.shape[0] * n_columns), n_columns)
+        found, cells = fitting(whole, start, "the largest bag", n_columns)
+        self.cells = cells if cells < start else self.cells
+        return found
+
+    def _cut(self, n_rows: int) -> list[tuple[int, int, Segments]]:
+        """Runs of bags of at most about so many instances; the cut before is used again if it will do."""
+        n_rows = min(n_rows, self.features.most_rows)
+        if n_rows < self.features.shape[0]:
+            n_rows = 1 << (n_rows.bit_length() - 1)
+        if n_rows != self._pieces[0]:
+            pieces = [
+                (a, b, Segments.of(self.offsets[a : b + 1] - self.offsets[a], self.features.device))
+                for a, b in runs(self.offsets, n_rows)
+            ]
+            self._pieces = n_rows, pieces
+        return self._pieces[1]
+
+    def _there(self, values: Any) -> Tensor:
+        return as_tensor(np.asarray(values, dtype=np.float64)).to(self.features.device)
+
+    # ------------------------------------------------------------------ one kind of question each
+
+    def _losses(self, asked: list[Any]) -> list[tuple[float, float, np.ndarray]]:
+        """Smooth and hard loss and gradient for questions (label, P, sharpness, None)."""
+        labels, points, sharpness, _ = zip(*asked)
+        P, n = np.stack(points, axis=2), len(asked)  # (n_features + 1, 2 M, questions)
+        W, intercept = self._there(P[:-1].reshape(len(P) - 1, -1)), self._there(P[-1].ravel())
+        which, v = as_tensor(np.array(labels)).to(W.device), self._there(sharpness)
+
+        def step(a: int, b: int, at: Segments, Phi: Tensor) -> Tensor:
+            F = torch.addmm(intercept, Phi, W).view(len(Phi), -1, n)
+            signs = 1.0 - 2.0 * self.Y[a:b].index_select(1, which).double()
+            smooth, hard, G = losses(F, at, signs, v)
+            G = G.view(len(Phi), -1)
+            parts = (smooth, hard, G.sum(dim=0), transposed_product(Phi, G).ravel())
+            return torch.cat(parts)
+
+        found = self._pass(P[0].size, step)
+        smooth, hard, last = found[:n], found[n : 2 * n], found[2 * n : 2 * n + P[0].size]
+        G = np.empty(P.shape)
+        G[-1] = last.reshape(P.shape[1:])
+        G[:-1] = found[2 * n + P[0].size :].reshape(G[:-1].shape)
+        return [(float(smooth[i]), float(hard[i]), np.ascontiguousarray(G[:, :, i])) for i in range(n)]
+
+    def _inherited(self, asked: list[Any]) -> list[tuple[float, float, np.ndarray]]:
+        """The same for instances with the labels of their bags; one expert is its own log-odds."""
+        labels, points, _, weights = zip(*asked)
+        P, n = np.column_stack([point[:, 0] for point in points]), len(asked)
+        W, intercept = self._there(P[:-1]), self._there(P[-1])
+        which, (negative, positive) = as_tensor(np.array(labels)).to(W.device), self._there(weights).T
+
+        def step(a: int, b: int, at: Segments, Phi: Tensor) -> Tensor:
+            y = self.Y[a:b].index_select(1, which).double()
+            shares = (negative + y * (positive - negative)) / at.offsets.diff()[:, None]
+            signs, shares = (1.0 - 2.0 * y).index_select(0, at.index), shares.index_select(0, at.index)
+            x = signs * torch.addmm(intercept, Phi, W)
+            G = shares * signs * torch.sigmoid(x)
+            value = -(shares * torch.nn.functional.logsigmoid(-x)).sum(dim=0)
+            return torch.cat([value, G.sum(dim=0), transposed_product(Phi, G).ravel()])
+
+        found = self._pass(n, step)
+        value, G = found[:n], np.zeros((*P.shape, 2))
+        G[-1, :, 0], G[:-1, :, 0] = found[n : 2 * n], found[2 * n :].reshape(-1, n)
+        return [(float(value[i]), float(value[i]), G[:, i]) for i in range(n)]
+
+    def _activation(self, asked: list[Any]) -> list[tuple[float, int]]:
+        """Sum and number of the sizes of activations."""
+        P = np.stack([point for (point,) in asked], axis=2)
+        W, intercept = self._there(P[:-1].reshape(len(P) - 1, -1)), self._there(P[-1].ravel())
+
+        def step(a: int, b: int, at: Segments, Phi: Tensor) -> Tensor:
+            F = torch.addmm(intercept, Phi, W).abs_().view(len(Phi), -1, len(asked))
+            return F.sum(dim=(0, 1))
+
+        found = self._pass(P[0].size, step)
+        return [(float(total), self.features.shape[0] * P.shape[1]) for total in found]
+
+    def _rows(self, asked: list[Any]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The instance of each bag that the expert likes best, and some instances."""
+        return [(self._best(expert, bags), fetched(self.features.some(rows))) for expert, bags, rows in asked]
+
+    def _best(self, expert: np.ndarray, bags: np.ndarray) -> np.ndarray:
+        rows, offsets = instance_rows(self.offsets, bags)
+        t = self._there(expert[:-1])
+
+        def found(n_rows: int) -> np.ndarray:
+            best = []
+            for a, b in runs(offsets, n_rows):
+                Phi = self.features.some(rows[offsets[a] : offsets[b]])
+                at = Segments.of(offsets[a : b + 1] - offsets[a], self.features.device)
+                best.append(fetched(Phi[segment_argmax(Phi @ t, at)]))
+            return np.concatenate(best)
+
+        n_rows = max(1, min(_CELLS // max(self.features.shape[1], 1), self.features.most_rows, len(rows)))
+        return fitting(found, n_rows, "the largest bag")[0]
+
+
+# ---------------------------------------------------------------------- from activations to losses
+
+
+def log_odds(F: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-odds of instances, P(z | x, +) and P(z | x, -), from activations (n, 2 M, columns).
+
+    Examples
+    --------
+    >>> r, plus, minus = log_odds(torch.tensor([[[2.0], [0.0]]], dtype=torch.float64))
+    >>> r.item(), plus.item()
+    (2.0, 1.0)
+    """
+    a, s = F.chunk(2, dim=1)
+    u, w = s + torch.nn.functional.logsigmoid(a), s + torch.nn.functional.logsigmoid(-a)
+    log_p, log_n = (torch.logsumexp(x, dim=1, keepdim=True) for x in (u, w))
+    return (log_p - log_n)[:, 0], torch.exp(u - log_p), torch.exp(w - log_n)
+
+
+def losses(F: Tensor, at: Segments, signs: Tensor, sharpness: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Smooth and hard losses of bags, per column, and the gradient of the smooth ones by the activations.
+
+    Parameters
+    ----------
+    F : Tensor of shape (n_instances, 2 M, columns)
+        Activations; they may be written over.
+    at : Segments
+        Bags.
+    signs : Tensor of shape (n_bags, columns)
+        -1 for positive bags, 1 for negative ones.
+    sharpness : Tensor of shape (columns,)
+        Of the soft maximum.
+    """
+    if F.is_cuda and at.longest <= _LONGEST and _loops() is not None:
+        return _loops().losses(F, at.offsets, signs, sharpness)
+    r, plus, minus = log_odds(F)
+    y = torch.sigmoid(F[:, : F.shape[1] // 2])
+    top = _reduce(r.contiguous(), at, "max")
+    share = torch.exp(sharpness * (r - top.index_select(0, at.index)))
+    total = _reduce(share, at, "sum")
+    g = top + torch.log(total) / sharpness
+    smooth, hard = (-torch.nn.functional.logsigmoid(-signs * x).sum(dim=0) for x in (g, top))
+    slope = signs * torch.sigmoid(signs * g) / total
+    share = (share * slope.index_select(0, at.index))[:, None]
+    # dr/da = q+ (1 - y) + q- y; dr/ds = q+ - q-
+    G = torch.cat([(plus * (1.0 - y) + minus * y) * share, (plus - minus) * share], dim=1)
+    return smooth, hard, G
+
+
+@cache
+def _loops() -> Any:
+    """Loops for a card, where its compiler is there."""
+    try:
+        from bagwise.models.mm_mil import card_triton
+    except ImportError:
+        return None
+    return card_triton
+
+
+# ---------------------------------------------------------------------- predicting
+
+
+def predicted_on_card(model: Any, bags: Any, card: Any, kind: str) -> Any:
+    """Log-odds of dense bags or of instances, or of instances with P(z | x, +), run by run.
+
+    Parameters
+    ----------
+    model : MMMIL
+        A fitted one.
+    bags : Bags
+        Dense.
+    card : torch.device
+        Where.
+    kind : {"bags", "instances", "posteriors"}
+        What is asked for.
+    """
+    features_of = FeaturesOf(card, None)
+    if model.kernel == "rbf":
+        landmarks = model.landmarks_.toarray() if hasattr(model.landmarks_, "indptr") else model.landmarks_
+        features_of = FeaturesOf(card, model._scaling, Kernel(landmarks, model.sigma2_, None))
+    coef, intercept = model._weights
+    n_labels, _, M, d = coef.shape
+    given = coef.transpose(1, 2, 0, 3).reshape(-1, d).T, intercept.transpose(1, 2, 0).ravel()
+    W, b = (as_tensor(np.ascontiguousarray(v, dtype=np.float64)).to(card) for v in given)
+    offsets = np.asarray(bags.offsets)
+    r = np.empty((len(bags) if kind == "bags" else bags.n_instances, n_labels))
+    plus = np.empty((bags.n_instances, n_labels, M)) if kind == "posteriors" else None
+
+    def work(n_rows: int) -> None:
+        bounds = list(runs(offsets, n_rows))
+        rows = [(int(offsets[first]), int(offsets[last])) for first, last in bounds]
+        for (first, last), (i, j), X in zip(bounds, rows, streamed(bags.X, rows, card)):
+            F = torch.addmm(b, features_of(X), W).view(len(X), 2 * M, n_labels)
+            odds, shares, _ = log_odds(F)
+            if kind == "bags":
+                at = Segments.of(offsets[first : last + 1] - offsets[first], card)
+                r[first:last] = fetched(_reduce(odds.contiguous(), at, "max"))
+            else:
+                r[i:j] = fetched(odds)
+            if plus is not None:
+                plus[i:j] = fetched(shares.transpose(1, 2).contiguous())
+
+    n_columns = max(2 * M * n_labels, d, bags.n_features, 1)
+    fitting(work, max(1, min((_CELLS // 4) // n_columns, bags.n_instances)), "the largest bag")
+    return r if plus is None else (r, plus)
