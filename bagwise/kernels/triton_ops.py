@@ -5,6 +5,8 @@ Only what `torch_ops` asks for on a card; everywhere else its plain operations d
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
@@ -13,6 +15,17 @@ import triton.language as tl
 from triton.language.extra import libdevice
 
 _ROWS = 16
+
+
+def on_its_card(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a function on the card that its first argument is on, which need not be the first card."""
+
+    @wraps(function)
+    def there(tensor: torch.Tensor, *rest: Any) -> Any:
+        with torch.cuda.device_of(tensor):
+            return function(tensor, *rest)
+
+    return there
 
 
 @triton.jit
@@ -54,6 +67,7 @@ def _gate_back_kernel(
     tl.store(out + rows * step + 2 * WIDTH + rest, s.to(out.dtype.element_ty), there)
 
 
+@on_its_card
 def gate(P: torch.Tensor, width: int) -> torch.Tensor:
     """Return ``tanh(V) * sigmoid(U)`` of the first two runs of ``width`` columns."""
     out = torch.empty((len(P), width), dtype=P.dtype, device=P.device)
@@ -62,6 +76,7 @@ def gate(P: torch.Tensor, width: int) -> torch.Tensor:
     return out
 
 
+@on_its_card
 def gate_back(P: torch.Tensor, for_gates: torch.Tensor, for_scores: torch.Tensor, width: int) -> torch.Tensor:
     """Gradient with respect to ``P`` of the gates and of the scores that stand behind them."""
     out = torch.empty_like(P)

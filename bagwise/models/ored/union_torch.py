@@ -80,14 +80,19 @@ def union_residuals(logits: Tensor, groups: list[Group], out: Tensor) -> tuple[T
     left : Tensor
         Numbers of the others; their rows hold nothing of use.
     """
-    value, left = torch.zeros((), dtype=torch.float64, device=logits.device), []
+    if not groups:
+        return torch.zeros((), dtype=torch.float64, device=logits.device), torch.zeros(0, dtype=torch.int64)
     on_card = logits.is_cuda and _loops() is not None
-    for group in groups:
-        loglik = _loops().residuals(logits, group, out) if on_card else _plain(logits, group, out)
-        fine = ~torch.isnan(loglik)
-        value += torch.where(fine, loglik * group.weights, 0.0).sum()
-        left.append(group.bags[~fine])
-    return value, torch.cat(left) if left else torch.zeros(0, dtype=torch.int64)
+    found = [
+        _loops().residuals(logits, group, out) if on_card else _plain(logits, group, out) for group in groups
+    ]
+    # all groups together: naming those that are left makes the card wait
+    loglik, weights, bags = (
+        values[0] if len(groups) == 1 else torch.cat(values)
+        for values in (found, [group.weights for group in groups], [group.bags for group in groups])
+    )
+    lost = torch.isnan(loglik)
+    return torch.where(lost, 0.0, loglik * weights).sum(), bags[lost]
 
 
 @cache

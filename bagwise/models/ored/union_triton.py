@@ -1,10 +1,10 @@
 """The loops of ``union_torch.py`` for a card, in three steps over the bags with the same number of labels.
 
-First every instance: its softmax within the labels of its bag, and the logarithms. Then every
-bag: a set of labels is a cell (high, low) of a table, so that the mass q of an instance in every set is a sum
-of two short vectors, and sums over the sets with a label are sums along one side of the table; two passes
-over the instances give the products F of all sets, then posteriors. Last the residuals. The softmax is in
-single precision, everything over sets in double.
+First every instance: its prior, and its softmax within the labels of its bag. Then every bag: a set of
+labels is a cell (high, low) of a table, so that the mass q of an instance in every set is a sum of two short
+vectors, and sums over the sets with a label are sums along one side of the table; two passes over the
+instances give the products F of all sets, then posteriors. Last these are added to the residuals. The softmax
+is in single precision, everything over sets in double.
 """
 
 from __future__ import annotations
@@ -15,20 +15,24 @@ import torch
 import triton
 import triton.language as tl
 
-_CELLS = 2048  # logits of one program of the first and the last step
-_FEW = 5  # labels up to which several bags go together,
+from bagwise.kernels.triton_ops import on_its_card
+
+_CELLS = 2048  # logits of one program of the first step
+_FEW = 4  # labels up to which several bags go together,
 _SETS = 512  # with so many sets
 _BLOCK = 256  # posteriors of one program
+_AT_ONCE = 10  # labels up to which posteriors of all of them are found at once
 
 
 @triton.jit
 def _restrict_kernel(
     logits,
+    out,
     rows,
     slots,
     labels,
+    weights,
     r,
-    log_z,
     log_mass,
     n,
     n_classes,
@@ -36,42 +40,45 @@ def _restrict_kernel(
     CLASSES: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Softmax within the labels, not normalised, log of the normaliser and of the mass of the labels."""
+    """Minus weight times prior; softmax within the labels, not normalised, and log of their mass."""
     i = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there = i < n
     at = tl.load(rows + i, there, 0) * n_classes
-    slot = tl.load(slots + i, there, 0) * N_LABELS
+    slot = tl.load(slots + i, there, 0)
     columns = tl.arange(0, CLASSES)
     kept = there[:, None] & (columns < n_classes)[None, :]
     x = tl.load(logits + at[:, None] + columns[None, :], kept, -float("inf"))
     top = tl.where(there, tl.max(x, axis=1), 0.0)
-    z = top + tl.log(tl.where(there, tl.sum(tl.exp(x - top[:, None]), axis=1), 1.0))
+    e = tl.exp(x - top[:, None])
+    total = tl.where(there, tl.sum(e, axis=1), 1.0)
+    weight = tl.load(weights + slot, there, 0.0).to(tl.float32)
+    tl.store(out + at[:, None] + columns[None, :], e * (-weight / total)[:, None], kept)
+    slot = slot * N_LABELS
     best = tl.full((ROWS,), -float("inf"), tl.float32)
     for c in tl.static_range(N_LABELS):
         best = tl.maximum(best, tl.load(logits + at + tl.load(labels + slot + c, there, 0), there, 0.0))
     mass = tl.zeros((ROWS,), tl.float32)
     for c in tl.static_range(N_LABELS):
-        e = tl.exp(tl.load(logits + at + tl.load(labels + slot + c, there, 0), there, 0.0) - best)
-        mass += e
-        tl.store(r + i * N_LABELS + c, e, there)
-    tl.store(log_z + i, z, there)
-    tl.store(log_mass + i, (best - z) + tl.log(mass), there)
+        share = tl.exp(tl.load(logits + at + tl.load(labels + slot + c, there, 0), there, 0.0) - best)
+        mass += share
+        tl.store(r + i * N_LABELS + c, share, there)
+    tl.store(log_mass + i, (best - top - tl.log(total)) + tl.log(mass), there)
 
 
 @triton.jit
-def _quotients(F, q):
-    """F / q by one step of Newton's from single precision: a division of doubles takes far longer."""
-    some = q > 1e-30
-    q = tl.where(some, q, 1.0)
-    guess = (1.0 / q.to(tl.float32)).to(tl.float64)
-    return tl.where(some, F * (guess * (2.0 - q * guess)), 0.0)
+def _reciprocals(q):
+    """One over numbers of at least 1e-30, by one step of Newton's: dividing doubles takes far longer."""
+    guess = tl.inline_asm_elementwise(
+        "rcp.approx.ftz.f64 $0, $1;", "=d,d", [q], dtype=tl.float64, is_pure=True, pack=1
+    )
+    return guess * (2.0 - q * guess)
 
 
 @triton.jit
 def _few_masses(r, at, there, sets, K: tl.constexpr, BACKGROUND: tl.constexpr):
-    """Mass of one instance of every bag in every set, and one over its mass in all."""
+    """Mass of one instance of every bag in every set, at least 1e-30, and one over its mass in all."""
     total = there.to(tl.float64) * 0.0
-    q = there.to(tl.float64)[:, None] * sets.to(tl.float64)[None, :] * 0.0
+    q = there.to(tl.float64)[:, None] * sets.to(tl.float64)[None, :] * 0.0 + 1e-30
     for c in tl.static_range(K + BACKGROUND):
         mass = tl.load(r + at + c, there, 1.0).to(tl.float64)
         total += mass
@@ -79,8 +86,7 @@ def _few_masses(r, at, there, sets, K: tl.constexpr, BACKGROUND: tl.constexpr):
             q += mass[:, None]
         else:
             q += tl.where((((sets >> c) & 1) == 1)[None, :], mass[:, None], 0.0)
-    guess = (1.0 / total.to(tl.float32)).to(tl.float64)
-    share = guess * (2.0 - total * guess)
+    share = _reciprocals(total)
     share = share * (2.0 - total * share)
     return q * share[:, None], share
 
@@ -127,7 +133,7 @@ def _few_cover_kernel(
         there = i < n
         at = (first + i) * N_LABELS
         q, share = _few_masses(r, at, there, sets, K, BACKGROUND)
-        g = _quotients(F, q)
+        g = F * _reciprocals(q)
         for c in tl.static_range(N_LABELS):
             mass = tl.load(r + at + c, there, 0.0).to(tl.float64) * share
             if c == K:
@@ -139,8 +145,8 @@ def _few_cover_kernel(
 
 @triton.jit
 def _masses(r, at, low, high, K: tl.constexpr, BACKGROUND: tl.constexpr, LOW: tl.constexpr):
-    """Mass of one instance in every set, of which the background is always part."""
-    q_low = tl.zeros_like(low).to(tl.float64)
+    """Mass of one instance in every set, of which the background is always part; at least about 1e-30."""
+    q_low = tl.zeros_like(low).to(tl.float64) + 1e-30
     q_high = tl.zeros_like(high).to(tl.float64)
     total = tl.load(r + at + K).to(tl.float64) if BACKGROUND else tl.load(r + at).to(tl.float64) * 0.0
     q_low += total
@@ -152,7 +158,7 @@ def _masses(r, at, low, high, K: tl.constexpr, BACKGROUND: tl.constexpr, LOW: tl
         else:
             q_high += tl.where(((high >> (c - LOW)) & 1) == 1, mass, 0.0)
     share = 1.0 / total
-    return (q_high[:, None] + q_low[None, :]) * share, share
+    return (q_high * share)[:, None] + (q_low * share)[None, :], share
 
 
 @triton.jit
@@ -168,6 +174,8 @@ def _cover_kernel(
     BACKGROUND: tl.constexpr,
     LOW: tl.constexpr,
     HIGH: tl.constexpr,
+    PADDED: tl.constexpr,
+    AT_ONCE: tl.constexpr,
 ):
     """Log-likelihood of one bag, NaN where it is not precise, and posteriors of its instances."""
     N_LABELS: tl.constexpr = K + BACKGROUND
@@ -193,35 +201,36 @@ def _cover_kernel(
     tl.store(loglik + b, tl.where(fine, log_p + tl.log(tl.where(fine, cover, 1.0)), float("nan")))
 
     share_of_cover = 1.0 / tl.where(fine, cover, 1.0)
+    labels = tl.arange(0, PADDED)
+    each = labels[:, None]  # sets with a label are those with its bit in low or in high
+    in_low = ((each < LOW) & (((low[None, :] >> each) & 1) == 1)) | (each == K)
+    in_high = (each >= LOW) & (each < K) & (((high[None, :] >> tl.maximum(each - LOW, 0)) & 1) == 1)
     for i in range(first, last):
         q, share = _masses(r, i * N_LABELS, low, high, K, BACKGROUND, LOW)
-        g = _quotients(F, q)
+        g = F * _reciprocals(q)
         by_low, by_high = tl.sum(g, axis=0), tl.sum(g, axis=1)
         share *= share_of_cover
-        for c in tl.static_range(N_LABELS):
-            mass = tl.load(r + i * N_LABELS + c).to(tl.float64) * share
-            if c == K:
-                inside = tl.sum(by_low, axis=0)
-            elif c < LOW:
-                inside = tl.sum(tl.where(((low >> c) & 1) == 1, by_low, 0.0), axis=0)
-            else:
-                inside = tl.sum(tl.where(((high >> (c - LOW)) & 1) == 1, by_high, 0.0), axis=0)
-            tl.store(J + i * N_LABELS + c, tl.maximum(mass * inside, 0.0).to(tl.float32))
+        at = i * N_LABELS
+        if K <= AT_ONCE:
+            inside = tl.sum(tl.where(in_low, by_low[None, :], 0.0), axis=1)
+            inside += tl.sum(tl.where(in_high, by_high[None, :], 0.0), axis=1)
+            mass = tl.load(r + at + labels, labels < N_LABELS, 0.0).to(tl.float64) * share
+            tl.store(J + at + labels, tl.maximum(mass * inside, 0.0).to(tl.float32), labels < N_LABELS)
+        else:  # tables of all labels leave no registers for the sets
+            for c in tl.static_range(N_LABELS):
+                tl.store(J + at + c, _posterior(r, at, share, by_low, by_high, low, high, c, K, LOW))
 
 
 @triton.jit
-def _prior_kernel(
-    logits, out, rows, slots, weights, log_z, n, n_classes, CLASSES: tl.constexpr, ROWS: tl.constexpr
-):
-    """Write minus weight times prior of every instance."""
-    i = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    there = i < n
-    columns = tl.arange(0, CLASSES)
-    at = (tl.load(rows + i, there, 0) * n_classes)[:, None] + columns[None, :]
-    weight = tl.load(weights + tl.load(slots + i, there, 0), there, 0.0).to(tl.float32)
-    z = tl.load(log_z + i, there, 0.0)
-    kept = there[:, None] & (columns < n_classes)[None, :]
-    tl.store(out + at, -weight[:, None] * tl.exp(tl.load(logits + at, kept, 0.0) - z[:, None]), kept)
+def _posterior(r, at, share, by_low, by_high, low, high, C: tl.constexpr, K: tl.constexpr, LOW: tl.constexpr):
+    """Posterior of one label at one instance."""
+    if C == K:
+        inside = tl.sum(by_low, axis=0)
+    elif C < LOW:
+        inside = tl.sum(tl.where(((low >> C) & 1) == 1, by_low, 0.0), axis=0)
+    else:
+        inside = tl.sum(tl.where(((high >> (C - LOW)) & 1) == 1, by_high, 0.0), axis=0)
+    return tl.maximum(tl.load(r + at + C).to(tl.float64) * share * inside, 0.0).to(tl.float32)
 
 
 @triton.jit
@@ -240,6 +249,7 @@ def _posterior_kernel(
     tl.store(at, tl.load(at, there, 0.0) + weight * posterior, there)
 
 
+@on_its_card
 def residuals(logits: torch.Tensor, group: Any, out: torch.Tensor) -> torch.Tensor:
     """Residuals of one group; the log-likelihood of each bag, NaN where it is left."""
     from bagwise.models.ored.union_torch import needed_cover
@@ -248,13 +258,12 @@ def residuals(logits: torch.Tensor, group: Any, out: torch.Tensor) -> torch.Tens
     n_labels, device = k + group.background, logits.device
     loglik = torch.empty(n, dtype=torch.float64, device=device)
     r, J = (torch.empty((n_rows, n_labels), device=device) for _ in range(2))
-    log_z, log_mass = (torch.empty(n_rows, device=device) for _ in range(2))
-    where = group.rows, group.slots, group.labels
+    log_mass = torch.empty(n_rows, device=device)
+    where = group.rows, group.slots, group.labels, group.weights
     classes = triton.next_power_of_2(n_classes)
     rows = max(1, _CELLS // classes)
-    of_rows = {"N_LABELS": n_labels, "CLASSES": classes, "ROWS": rows}
-    grid = (triton.cdiv(n_rows, rows),)
-    _restrict_kernel[grid](logits, *where, r, log_z, log_mass, n_rows, n_classes, **of_rows)
+    grid, of_rows = (triton.cdiv(n_rows, rows),), {"N_LABELS": n_labels, "CLASSES": classes, "ROWS": rows}
+    _restrict_kernel[grid](logits, out, *where, r, log_mass, n_rows, n_classes, **of_rows)
     base = float(needed_cover(0.0, k))
     limits = float(needed_cover(1.0, k)) - base, base
     given, sizes = (r, J, log_mass, group.bounds, loglik), {"K": k, "BACKGROUND": int(group.background)}
@@ -262,13 +271,11 @@ def residuals(logits: torch.Tensor, group: Any, out: torch.Tensor) -> torch.Tens
         bags = _SETS >> k
         _few_cover_kernel[(triton.cdiv(n, bags),)](*given, n, *limits, **sizes, BAGS=bags)
     else:
-        low = (k + 1) // 2 + (k >= 10)
-        _cover_kernel[(n,)](*given, *limits, **sizes, LOW=low, HIGH=k - low, num_warps=1)
-    _prior_kernel[grid](
-        logits, out, *where[:2], group.weights, log_z, n_rows, n_classes, CLASSES=classes, ROWS=rows
-    )
+        low = k - k // 2 + (k >= 10)
+        sizes |= {"LOW": low, "HIGH": k - low, "PADDED": triton.next_power_of_2(n_labels)}
+        _cover_kernel[(n,)](*given, *limits, **sizes, AT_ONCE=_AT_ONCE, num_warps=1)
     n_cells = n_rows * n_labels
     _posterior_kernel[(triton.cdiv(n_cells, _BLOCK),)](
-        out, *where, group.weights, J, n_cells, n_classes, N_LABELS=n_labels, BLOCK=_BLOCK
+        out, *where, J, n_cells, n_classes, N_LABELS=n_labels, BLOCK=_BLOCK
     )
     return loglik
