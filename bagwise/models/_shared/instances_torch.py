@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from bagwise.kernels.torch_move import as_tensor, moved, streamed
-from bagwise.models._shared.scaling import Scaling, learn_scaling, standard_scaling
+from bagwise.models._shared.scaling import TEXT_SHARE, Scaling, is_text, learn_scaling, standard_scaling
 
 __all__ = ["Folded", "Instances", "standard_on_card"]
 
@@ -69,6 +69,7 @@ class Instances:
         self.width = X.shape[1] if width is None else width
         self.resident = self._fits() if resident is None else resident
         self.kept: Tensor | None = None
+        self._text: bool | None = None
         if self.resident:
             with suppress(torch.cuda.OutOfMemoryError):
                 return self._keep(scaling)
@@ -83,10 +84,17 @@ class Instances:
         if X.dtype == np.float64:
             given = torch.empty((n, d), dtype=torch.float64, device=self.device)
         raw = moved(X, given)
+        filled = sum(int(torch.count_nonzero(raw[first:last])) for first, last in _bounds(n, d))
+        self._text = filled < TEXT_SHARE * n * d
         self._be(standard_on_card(X, self.device, raw) if scaling is None else scaling)
         for first, last in _bounds(n, d):
             kept[first:last, :d] = self._standard(raw[first:last])
         self.kept = kept
+
+    @property
+    def is_text(self) -> bool:
+        """Whether instances count as text, for which a card is no place; they are counted where they are."""
+        return is_text(self._host) if self._text is None else self._text
 
     def _be(self, scaling: Scaling) -> None:
         """Take on what the instances kept are to be."""

@@ -20,7 +20,6 @@ from bagwise.kernels.torch_move import as_tensor, fitting
 from bagwise.kernels.torch_ops import Segments, _reduce
 from bagwise.models.mimlfast.card_layout import Batch, Layout
 from bagwise.models.mimlfast.card_scores import CardForward
-from bagwise.models.mimlfast.memory import LabelRows
 from bagwise.models.mimlfast.plan import Plan
 
 __all__ = ["CardTrainer"]
@@ -41,13 +40,16 @@ def _loops() -> Any:
 
 
 class CardTrainer:
-    """What `batches.BatchTrainer` does, on a device; ``state`` is that of the other, as arrays."""
+    """What `batches.BatchTrainer` does, on a device; ``state`` is that of the other, as arrays.
+
+    ``Y`` is the 0/1 matrix of labels of all bags, ``ids`` are those to learn from.
+    """
 
     def __init__(
         self,
         plan: Plan,
         forward: CardForward,
-        labels: LabelRows,
+        Y: np.ndarray,
         ids: np.ndarray,
         state: dict[str, Any],
         rng: np.random.Generator,
@@ -63,7 +65,7 @@ class CardTrainer:
         self.moments = [torch.zeros_like(x) for x in (self.A, self.A, self.V, self.V)]
         harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, n_all + 1))])
         self.harmonic = as_tensor(harmonic.astype(np.float32)).to(device)
-        self.relevant = _label_matrix(labels, n_all).to(device)
+        self.relevant = _label_matrix(Y, device)
         self.cuts = np.arange(self.n_batches + 1) * len(ids) // self.n_batches
         self.constants = as_tensor(self._all_constants(n_epochs)).to(device)
         self.step = torch.zeros(1, dtype=torch.int64, device=device)  # updates made
@@ -73,6 +75,7 @@ class CardTrainer:
         self.losses: list[float] = []
         self.piece_bags = int(np.diff(self.cuts).max())  # bags of a batch that go through the card together
         self.done = 0  # batches of this pass
+        self._order: np.ndarray | None = None
         self.layout: Layout | None = None
         self._recorded: Any = None
 
@@ -89,13 +92,16 @@ class CardTrainer:
 
     def epoch(self) -> None:
         """One pass over the bags in random order: that of the other trainer."""
-        order = self.rng.permutation(self.ids)
+        order = self.rng.permutation(self.ids) if self._order is None else self._order
         self.done = 0
         self.used_tensor.zero_()
         self.loss.zero_()
         self.batch.zero_()
         work = partial(self._batches, order)
         _, self.piece_bags = fitting(work, self.piece_bags, "a step of one bag")
+        self._order = self.rng.permutation(
+            self.ids
+        )  # of the next pass, while the card still works on this one
         self.updates += self.n_batches
         self.losses.append(float(self.loss) / len(order))
         self.used = self.used_tensor.cpu().numpy()
@@ -145,7 +151,8 @@ class CardTrainer:
         if self.forward.device.type != "cuda":
             self._step()
         elif self._recorded is None:
-            self._recorded = self._record()
+            with torch.cuda.device(self.forward.device):
+                self._recorded = self._record()
             self._recorded.replay()
         else:
             self._recorded.replay()
@@ -214,16 +221,21 @@ class CardTrainer:
         G = torch.zeros_like(S)
         if self._fused(S):
             best = _loops().best_of_bags(S, batch.offsets, batch.counts, K, n_all)
-            which = best[1]
             loss = _loops().slopes_to(G, *best, relevant, batch.counts, self.harmonic)
+            used = _loops().used(best[1], relevant, batch.counts, K)
         else:
+            counts = batch.counts > 0
             top, which, source = self._best(S, batch)
-            slopes, loss = self._slopes(top, relevant, batch.counts)
-            self._scatter(G, slopes, which, source, batch.counts)
-        relevant[:, -1] = True
-        chosen = which[:, None, :] == torch.arange(K, device=which.device)[None, :, None]
-        used = (chosen & (relevant & batch.counts[:, None])[:, None, :]).sum(dim=0).T
+            slopes, loss = self._slopes(top, relevant, counts)
+            self._scatter(G, slopes, which, source, counts)
+            used = self._used(which, relevant, counts)
         return loss, used, batch.X.T @ (G @ self.V.reshape(-1, m)), (G.T @ P).view(K, n_all, m)
+
+    def _used(self, which: Any, relevant: Any, counts: Any) -> Any:
+        """How often each sub-concept is the best of its label, in bags that carry it; the dummy is in all."""
+        relevant[:, -1] = True
+        chosen = which[:, None, :] == torch.arange(len(self.V), device=which.device)[None, :, None]
+        return (chosen & (relevant & counts[:, None])[:, None, :]).sum(dim=0).T
 
     def _scatter(self, G: Any, slopes: Any, which: Any, source: Any, counts: Any) -> None:
         """Give slopes to the sub-concept that is best, and to the first instance that attains it.
@@ -247,7 +259,7 @@ class CardTrainer:
         attains = torch.where(best.index_select(0, batch.index) == own, numbers, torch.inf)
         source = _reduce(attains, at, "min")
         source = torch.where(torch.isinf(source), 0.0, source).long()
-        return torch.where(batch.counts[:, None], best, 0.0), which, source
+        return torch.where(batch.counts[:, None] > 0, best, 0.0), which, source
 
     def _slopes(
         self, best: torch.Tensor, given: torch.Tensor, counts: torch.Tensor
@@ -282,7 +294,8 @@ class CardTrainer:
         x.mul_((self.plan.max_norm / norms.clamp_min(1e-30)).clamp_max(1.0))
 
 
-def _label_matrix(labels: LabelRows, n_all: int) -> torch.Tensor:
-    relevant = np.zeros((len(labels.starts) - 1, n_all), dtype=bool)
-    relevant[np.repeat(np.arange(len(relevant)), np.diff(labels.starts)), labels.labels] = True
-    return as_tensor(relevant)
+def _label_matrix(Y: np.ndarray, device: Any) -> torch.Tensor:
+    """Labels of all bags, and a column for the dummy."""
+    relevant = torch.zeros((len(Y), Y.shape[1] + 1), dtype=torch.bool, device=device)
+    relevant[:, :-1] = as_tensor(Y).to(device) != 0
+    return relevant

@@ -20,14 +20,16 @@ __all__ = ["CardForward", "scaled_instances", "scores_on_card"]
 _CELLS = 1 << 26  # scores of instances made at a time
 
 
-def scaled_instances(X: np.ndarray, scaling: str, norm: float, device: Any) -> tuple[Instances, Scale]:
-    """Dense instances on a device, and the scale of `learn_scale` that they were given there."""
+def scaled_instances(X: np.ndarray, scaling: str, norm: float, device: Any) -> tuple[Instances, Scale] | None:
+    """Dense instances on a device, and the scale of `learn_scale` they have there; None for text."""
     d = X.shape[1]
     width = -(-(d + 1) // 8) * 8  # rows begin at multiples of 32 bytes
     if scaling == "none":
         store = Instances(X, device, Scaling("none", np.zeros(d), np.ones(d)), width=width)
     else:
         store = Instances(X, device, width=width)
+        if store.is_text:
+            return None
         squares = np.count_nonzero(store.base.factor)
         store.stretch(norm / np.sqrt(squares) if squares > 0 else 0.0)
     constant = 0.0 if scaling == "none" else 1.0

@@ -11,6 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
+from bagwise.kernels.triton_ops import on_its_card
+
 _COLUMNS = 128
 
 
@@ -68,6 +70,24 @@ def _slopes_kernel(best, which, source, relevant, counts, harmonic, G, losses, n
 
 
 @triton.jit
+def _used_kernel(which, relevant, counts, used, n_bags, n_all, K: tl.constexpr, BAGS: tl.constexpr):
+    """How often each sub-concept of one label is its best, in bags that carry it; the dummy is in all."""
+    label = tl.program_id(0)
+    for k in tl.static_range(K):
+        total = tl.zeros((BAGS,), tl.int32)
+        for first in range(0, n_bags, BAGS):
+            b = first + tl.arange(0, BAGS)
+            there = b < n_bags
+            carried = (tl.load(relevant + b * n_all + label, there, 0).to(tl.int32) != 0) | (
+                label == n_all - 1
+            )
+            real = tl.load(counts + b, there, 0).to(tl.int32) != 0
+            chosen = tl.load(which + b * n_all + label, there, -1) == k
+            total += (carried & real & chosen).to(tl.int32)
+        tl.store(used + label * K + k, tl.sum(total, axis=0).to(tl.int64))
+
+
+@triton.jit
 def _adam_kernel(
     x, g, mean, square, constants, step, max_norm, BETA1, BETA2, TINY, WIDTH: tl.constexpr, M: tl.constexpr
 ):
@@ -90,6 +110,7 @@ def _adam_kernel(
     tl.store(square + at, v, there)
 
 
+@on_its_card
 def best_of_bags(S: Any, offsets: Any, counts: Any, K: int, n_all: int) -> tuple[Any, Any, Any]:
     """Best score, sub-concept and row for every bag and label; bags that do not count have scores of 0."""
     n = len(offsets) - 1
@@ -100,6 +121,7 @@ def best_of_bags(S: Any, offsets: Any, counts: Any, K: int, n_all: int) -> tuple
     return best, which, source
 
 
+@on_its_card
 def slopes_to(G: Any, best: Any, which: Any, source: Any, relevant: Any, counts: Any, harmonic: Any) -> Any:
     """Write the slopes of all scores to their places in G, of zeros; return the loss of all bags."""
     n, n_all = best.shape
@@ -109,6 +131,16 @@ def slopes_to(G: Any, best: Any, which: Any, source: Any, relevant: Any, counts:
     return losses.sum()
 
 
+@on_its_card
+def used(which: Any, relevant: Any, counts: Any, K: int) -> Any:
+    """How often each sub-concept is the best of its label, (n_labels, K)."""
+    n, n_all = which.shape
+    found = torch.empty((n_all, K), dtype=torch.int64, device=which.device)
+    _used_kernel[(n_all,)](which, relevant, counts, found, n, n_all, K=K, BAGS=512)
+    return found
+
+
+@on_its_card
 def adam(
     x: Any, g: Any, mean: Any, square: Any, constants: Any, step: Any, max_norm: float, betas: Any
 ) -> None:

@@ -15,7 +15,6 @@ from bagwise.base.parameters import check_parameters
 from bagwise.models._shared.margins import margins
 from bagwise.models._shared.offset import best_offset
 from bagwise.models._shared.pieces import check_piece
-from bagwise.models._shared.scaling import is_text
 from bagwise.models.mimlfast.forward import N_SLICES, make_forward
 from bagwise.models.mimlfast.plan import PARAMETERS, RULES, SMALL, make_plan
 from bagwise.models.mimlfast.predict import bag_scores, instance_scores, sub_concepts
@@ -213,10 +212,12 @@ class MIMLFast(MIMLClassifier):
         """Instances on a card, None where mini-batches are made here, and their scale."""
         if plan.solver == "minibatch" and not bags.is_sparse:
             card = card_for(self.device, bags.n_instances * bags.n_features)
-            if card is not None and (self.scaling == "none" or not is_text(bags.X)):
+            if card is not None:
                 from bagwise.models.mimlfast.card_scores import scaled_instances
 
-                return scaled_instances(bags.X, self.scaling, plan.norm, card)
+                found = scaled_instances(bags.X, self.scaling, plan.norm, card)
+                if found is not None:
+                    return found
         return None, learn_scale(bags.X, self.scaling, plan.norm)
 
     def _fit_blocks(self, blocks):

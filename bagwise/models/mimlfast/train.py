@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,20 +36,23 @@ def initial_state(rng: np.random.Generator, forward: Forward) -> dict[str, Any]:
 def make_trainer(
     plan: Plan,
     forward: Forward,
-    rows: LabelRows,
+    labels: Any,
     ids: np.ndarray,
     state: dict[str, Any],
     rng: np.random.Generator,
     n_epochs: int | None,
 ) -> Any:
-    """The solver of a plan for some bags; ``n_epochs`` is None for an endless stream."""
+    """The solver of a plan for some bags; ``n_epochs`` is None for an endless stream.
+
+    ``labels`` are `LabelRows`; on a card the matrix they come from.
+    """
     if not isinstance(forward, Forward):  # on a card; that room imports torch
         from bagwise.models.mimlfast.card import CardTrainer
 
-        return CardTrainer(plan, forward, rows, ids, state, rng, n_epochs or 1)
+        return CardTrainer(plan, forward, labels, ids, state, rng, n_epochs or 1)
     if plan.solver == "minibatch":
-        return BatchTrainer(plan, forward, rows, ids, state, rng, n_epochs)
-    return SGDTrainer(plan, forward, rows, ids, state, rng)
+        return BatchTrainer(plan, forward, labels, ids, state, rng, n_epochs)
+    return SGDTrainer(plan, forward, labels, ids, state, rng)
 
 
 class Outcome(NamedTuple):
@@ -124,13 +128,14 @@ def learn(
     ``forward_of`` gives the scores of models with that many sub-concepts. Where the plan leaves a choice,
     more of them must lower the held-out loss by a twentieth: on few bags it differs by as much by chance.
     """
-    everything, rows = np.arange(len(Y)), LabelRows.from_matrix(Y)
+    everything, rows = np.arange(len(Y)), cache(partial(LabelRows.from_matrix, Y))
     order = rng.permutation(len(Y))
     seeds = rng.integers(0, 2**63, 2)
 
     def trainer(forward: Forward, ids: np.ndarray) -> Any:  # all folds begin at the same point
         state = initial_state(np.random.default_rng(seeds[0]), forward)
-        return make_trainer(plan, forward, rows, ids, state, np.random.default_rng(seeds[1]), plan.max_iter)
+        labels = rows() if isinstance(forward, Forward) else Y
+        return make_trainer(plan, forward, labels, ids, state, np.random.default_rng(seeds[1]), plan.max_iter)
 
     if plan.folds == 0:
         only = trainer(forward_of(plan.n_sub_concepts), everything)

@@ -41,7 +41,7 @@ def trainers(data, device, n_sub, workers, n_features=None):
     np.testing.assert_allclose(there_scale.mean, scale.mean, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(there_scale.factor, scale.factor, rtol=1e-4)
     there_forward = CardForward(store, data.bags.offsets, there_scale, forward.shape)
-    there = CardTrainer(plan, there_forward, rows, ids, state, np.random.default_rng(1), 4)
+    there = CardTrainer(plan, there_forward, data.Y, ids, state, np.random.default_rng(1), 4)
     return here, there
 
 
@@ -79,13 +79,16 @@ def test_loops_of_the_card_do_what_the_operations_do(data):
     relevant = there.relevant.index_select(0, batch.bags)
     best, which, source = card_triton.best_of_bags(S, batch.offsets, batch.counts, K, n_all)
     for found, expected in zip((best, which, source), there._best(S, batch)):
-        assert (found == expected)[batch.counts].all()
+        assert (found == expected)[batch.counts > 0].all()
     G, expected = torch.zeros_like(S), torch.zeros_like(S)
     loss = card_triton.slopes_to(G, best, which, source, relevant, batch.counts, there.harmonic)
-    slopes, total = there._slopes(best, relevant, batch.counts)
-    there._scatter(expected, slopes, which, source, batch.counts)
+    used = card_triton.used(which, relevant, batch.counts, K)
+    counts = batch.counts > 0
+    slopes, total = there._slopes(best, relevant, counts)
+    there._scatter(expected, slopes, which, source, counts)
     torch.testing.assert_close(G, expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(loss, total, rtol=1e-5, atol=1e-5)
+    assert (used == there._used(which, relevant, counts)).all()
 
 
 @pytest.mark.parametrize("device", ["cpu", CARD])
