@@ -228,6 +228,7 @@ def test_model_files_load_on_either_device(device, tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_what_stays_on_the_processor(monkeypatch):
     data = generated(40, 1)
     on_device(monkeypatch, "cpu")
