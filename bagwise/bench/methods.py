@@ -27,7 +27,8 @@ def fit_model(spec: Mapping[str, Any], bags: Any, y: np.ndarray, seed: int) -> t
         ``estimator``: name; ``params``: its settings; ``classifier``: what it wraps ("logistic":
         standardised logistic regression); ``divide``: a number that features are divided by;
         ``rbf``: similarities to all training instances in their place, the width in mean squared distances;
-        ``steps``: what is done to instances first ("standard", "minmax", "sqrt", "l2"); ``search``: choice of
+        ``steps``: what is done to instances first ("standard", "minmax", "sqrt", "l2", "single" for
+        numbers of single precision); ``search``: choice of
         settings inside the training bags, see `bagwise.bench.search`, or ``kind = "mimlfast"`` for the search
         of that method's own paper.
     bags, y : Bags, ndarray
@@ -67,8 +68,13 @@ def _transformer(step: str) -> Any:
         "standard": StandardScaler(),
         "minmax": MinMaxScaler(),
         "sqrt": FunctionTransformer(np.sqrt),
+        "single": FunctionTransformer(_single),
         "l2": Normalizer(),
     }
     if step not in known:
         raise DataError(f"no step {step!r} for instances; there are {', '.join(known)}")
     return known[step]
+
+
+def _single(X: Any) -> Any:
+    return X.astype(np.float32)

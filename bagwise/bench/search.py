@@ -22,7 +22,7 @@ from bagwise.model_selection import MultilabelKFold, select_mimlfast
 from bagwise.preprocessing import OnInstances
 from bagwise.utils.memo import shared_work
 
-_KEYS = {"grid", "cv", "scoring", "kind", "rounds"}
+_KEYS = {"grid", "cv", "scoring", "kind", "rounds", "keep"}
 
 
 def search(
@@ -109,7 +109,8 @@ def search_mimlfast(
 ) -> tuple[Any, dict[str, Any]]:
     """The search of MIMLfast's own paper, whose settings share their work down to the starting points.
 
-    ``divide`` in the grid are numbers that features are divided by before anything else.
+    ``divide`` in the grid are numbers that features are divided by before anything else; ``keep`` is the
+    share of the settings that goes on after each check, a third by default.
     """
     grid = dict(spec["grid"])
     best: Any = None
@@ -119,7 +120,9 @@ def search_mimlfast(
         for step in first:
             scaled = step.fit_transform(scaled)
         options = {"cv": spec["cv"], "random_state": seed, "show_progress": False, "refit": False}
-        found = select_mimlfast(scaled, y, estimator=model, grid=grid, **options)
+        found = select_mimlfast(
+            scaled, y, estimator=model, grid=grid, keep=spec.get("keep", 1 / 3), **options
+        )
         if best is None or found.best_loss < best[0].best_loss:
             best = found, first, scaled, {} if by is None else {"divide": by}
     found, first, scaled, own = best

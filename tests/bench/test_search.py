@@ -60,6 +60,15 @@ def test_classes_and_steps_before_the_model():
     assert fitted.get_params()["setkernelsvm__C"] == chosen["C"]
 
 
+def test_steps_in_single_precision_halve_the_numbers_and_change_little():
+    spec = {"estimator": "ORedLogisticRegression", "rbf": 0.5, "params": {"solver": "em", "alpha": 0.0}}
+    double, _ = fit_model(spec, DATA.bags, DATA.Y, 0)
+    single, _ = fit_model(spec | {"steps": ["single"]}, DATA.bags, DATA.Y, 0)
+    assert single[:-1].transform(DATA.bags).X.dtype == np.float32
+    a, b = double.decision_function(DATA.bags), single.decision_function(DATA.bags)
+    np.testing.assert_allclose(a, b, atol=1e-3 * np.abs(a).max())
+
+
 def test_rounds_give_up_poor_settings_and_the_last_one_settles_it():
     grid = {"alpha": [1000.0, 0.1, 100.0, 1.0]}
     spec = {"grid": grid, "cv": 2, "scoring": "average_precision"}

@@ -69,6 +69,39 @@ def precomputed_machine(
     return svm.support_, svm.dual_coef_[0], float(svm.intercept_[0])
 
 
+def spread_out(K: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Kernel with the mean moved to the origin and a mean squared distance of 1 between two rows.
+
+    Returns
+    -------
+    K : ndarray of shape (n, n)
+        The kernel so moved and scaled.
+    means : ndarray of shape (n,)
+        Means of the rows of the kernel given.
+    unit : float
+        Mean squared distance of two rows that was given; 1 where all are alike.
+
+    Notes
+    -----
+    A machine with a constant is the same at any origin. Its weights sum to 0, so that with weights a of the
+    new kernel ``sum_j a_j (k(x, x_j) - means_j) / unit`` is its value at any x, before the constant.
+
+    Examples
+    --------
+    >>> K, means, unit = spread_out(np.array([[1.0, 0.5], [0.5, 1.0]]) + 100.0)
+    >>> K.round(3).tolist(), means.tolist(), unit
+    ([[0.5, -0.5], [-0.5, 0.5]], [100.75, 100.75], 0.5)
+    """
+    means = K.mean(axis=1)
+    centred = K - means[:, None] - means + means.mean()
+    # over all pairs, a row with itself among them
+    unit = 2.0 * float(np.trace(centred)) / len(K)
+    if unit <= 1e-12 * max(float(np.abs(K).max()), 1e-300):
+        unit = 1.0
+    centred /= unit
+    return centred, means, unit
+
+
 def weights_of(machines: list[Any], n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows that support some label, their weights (n_support, n_labels), and intercepts.
 

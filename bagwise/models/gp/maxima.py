@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 from scipy import linalg
@@ -26,6 +27,7 @@ _WORTH_A_THREAD = 100  # instances whose draws take some milliseconds
 _SEED = "rng" if "rng" in inspect.signature(qmc.Sobol).parameters else "seed"  # renamed in SciPy 1.15
 
 
+@lru_cache(maxsize=2)  # always the same, and most of the time of a prediction for a hundred small bags
 def standard_draws(dimension: int, n_draws: int) -> np.ndarray:
     """Standard normal draws (dimension, n_draws): a scrambled Sobol sequence of fixed seed and its mirror."""
     half = max(1, (n_draws + 1) // 2)
@@ -34,7 +36,9 @@ def standard_draws(dimension: int, n_draws: int) -> np.ndarray:
         warnings.simplefilter("ignore")  # numbers that are no power of two are fine here
         points = engine.random(half)
     normal = ndtri(np.clip(points, 1e-12, 1.0 - 1e-12)).T
-    return np.hstack([normal, -normal])
+    draws = np.hstack([normal, -normal])
+    draws.flags.writeable = False  # everybody's
+    return draws
 
 
 def integrate_maxima(

@@ -14,7 +14,8 @@ from bagwise.errors import DataError, quoted
 from bagwise.models._shared.instance_softmax import NEVER, InstanceSoftmaxClassifier, product_size
 from bagwise.models._shared.scaling import scaling_of
 from bagwise.models.ored.choose import choose
-from bagwise.models.ored.likelihood import climb_em, climb_lbfgs
+from bagwise.models.ored.em import climb_em
+from bagwise.models.ored.likelihood import climb_lbfgs
 from bagwise.models.ored.parts import (
     Setup,
     SummedLikelihood,
@@ -171,7 +172,7 @@ class ORedLearner(InstanceSoftmaxClassifier):
                     weights[chosen] = problem.weights[chosen]
                     return weights
 
-            W, history = climb_em(problem, W, max_iter=max_iter, tol=self.tol, draw=draw)
+            W, history = climb_em(problem, max_iter=max_iter, tol=self.tol, draw=draw)
             self.n_iter_ = len(history) - (draw is None)
             return W, np.array(history)
         W, history = climb_lbfgs(problem, W, max_iter=max_iter, tol=self.tol)

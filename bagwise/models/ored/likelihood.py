@@ -1,4 +1,4 @@
-"""The penalised likelihood of label sets under the union model, and two ways to climb it.
+"""The penalised likelihood of label sets under the union model, climbed by L-BFGS; by EM in `em`.
 
 A problem is told by arrays: features ``X`` (N, d), ``offsets``, candidate matrix ``Y`` (B, C) and bag
 weights. Parameters are one array ``W`` (C, d + 1) whose last column is the intercept.
@@ -6,7 +6,6 @@ weights. Parameters are one array ``W`` (C, d + 1) whose last column is the inte
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -197,87 +196,6 @@ def climb_lbfgs(problem: Any, W: np.ndarray, *, max_iter: int, tol: float) -> tu
         options={"maxiter": max_iter, "gtol": tol, "ftol": 64 * np.finfo(float).eps, "maxls": 50},
     )
     return result.x.reshape(problem.shape), history
-
-
-def climb_em(
-    problem: UnionLikelihood,
-    W: np.ndarray,
-    *,
-    max_iter: int,
-    tol: float,
-    draw: Callable[[], np.ndarray] | None = None,
-) -> tuple[Any, list[float]]:
-    """Maximise by generalised EM: one gradient step with backtracking on the surrogate per iteration.
-
-    ``draw`` returns the bag weights of an iteration, for stochastic subsets. The path holds the objective
-    before each step and after the last (on the bags drawn, if ``draw`` is given).
-    """
-    history: list[float] = []
-    logits = problem.logits(W)
-    halvings = 0
-    for _ in range(max_iter):
-        weights = problem.weights if draw is None else draw()
-        value, R = problem.residual(logits, weights)  # expectation step
-        history.append(value - problem.penalty(W))
-        G = problem.gradient(R, W)
-        slope = float(np.square(G).sum())
-        if slope <= tol**2 * max(float(weights.sum()), 1.0) ** 2:
-            break
-        surrogate = Surrogate(problem, W, G, logits, R, weights)
-        halvings = _halvings(surrogate, slope, halvings)
-        step = 0.5**halvings
-        W = W + step * G
-        logits = logits + step * surrogate.D
-    else:
-        if draw is None:
-            history.append(problem.residual(logits)[0] - problem.penalty(W))
-    return W, history
-
-
-class Surrogate:
-    """What EM climbs, Eq. (10) of the paper, along the gradient: its gain after a step of a given length.
-
-    The surrogate is ``sum_i w_i (Q_i . f_i - log sum_c exp f_ic)`` less the penalty. The logits ``f`` are
-    linear in the length, so one product with the features serves all trials.
-    """
-
-    def __init__(self, problem, W, G, logits, R, weights):
-        self.logits, self.D = logits, problem.logits(G)
-        self.row_weights = np.repeat(weights, np.diff(problem.offsets))
-        log_z = log_normaliser(logits)
-        p = np.exp(logits - log_z[:, None])
-        # sum_i w_i Q_i . D_i, from the residual R = w (Q - p)
-        self.linear = float(np.vdot(R, self.D) + self.row_weights @ np.einsum("ic,ic->i", p, self.D))
-        self.linear -= problem.alpha * float(np.vdot(W[:, :-1], G[:, :-1]))
-        self.start = float(self.row_weights @ log_z)
-        self.bend = 0.5 * problem.alpha * float(np.square(G[:, :-1]).sum())
-
-    def gain(self, step):
-        """How much a step of this length gains."""
-        log_z = log_normaliser(self.logits + step * self.D)
-        return step * self.linear - step * step * self.bend - float(self.row_weights @ log_z) + self.start
-
-
-def _halvings(surrogate: Surrogate, slope: float, guess: int, most: int = 60) -> int:
-    """How often backtracking from 1 halves the step until it gains enough (Boyd and Vandenberghe, 0.3).
-
-    The surrogate is concave along the step, so all steps up to the longest accepted one are accepted:
-    looking up or down from the previous answer finds the same one with fewer trials.
-    """
-
-    def accepted(halvings: int) -> bool:
-        step = 0.5**halvings
-        return surrogate.gain(step) >= 0.3 * step * slope
-
-    if accepted(guess):
-        while guess > 0 and accepted(guess - 1):
-            guess -= 1
-        return guess
-    while guess < most:
-        guess += 1
-        if accepted(guess):
-            break
-    return guess
 
 
 def log_normaliser(F: np.ndarray) -> np.ndarray:

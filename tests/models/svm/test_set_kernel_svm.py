@@ -165,6 +165,30 @@ def test_machine_on_double_loops():
     K = np.array([[plain_kernel(A, C, gamma, a, c) for C, c in zip(Z, W)] for A, a in zip(Z, W)])
     K /= np.sqrt(np.outer(np.diag(K), np.diag(K)))
     plain = SVC(kernel="precomputed", C=10.0, tol=1e-6).fit(K[:30, :30], y[:30])
+    cosine = SetKernelSVM("graph", C=10.0, gamma=gamma, normalization="cosine").fit(bags[:30], y[:30])
+    expected = plain.decision_function(K[30:, :30])
+    np.testing.assert_allclose(cosine.decision_function(bags[30:]), expected, atol=1e-4)
+    pairs = K[:30, :30].diagonal()[:, None] - 2 * K[:30, :30] + K[:30, :30].diagonal()
+    K /= pairs.mean()  # two bags lie at a mean squared distance of 1
+    plain = SVC(kernel="precomputed", C=10.0, tol=1e-6).fit(K[:30, :30], y[:30])
     model = SetKernelSVM("graph", C=10.0, gamma=gamma).fit(bags[:30], y[:30])
     expected = plain.decision_function(K[30:, :30])
     np.testing.assert_allclose(model.decision_function(bags[30:]), expected, atol=1e-4)
+
+
+def test_what_all_bags_share_does_not_hide_what_they_differ_in():
+    """Bags of the same hundred instances and a few more: their cosines are all but 1."""
+    rng = np.random.default_rng(0)
+    common = rng.normal(size=(100, 3))
+    y = np.repeat([0, 1, 1], 12)  # more of one class: the label of all where a machine sees nothing
+    bags = [np.vstack([common, rng.normal(4.0 * label, 0.3, size=(2, 3))]) for label in y]
+    settings = {"gamma": 0.01, "scaling": "none"}
+    unseen = SetKernelSVM(normalization="cosine", **settings).fit(bags, y)
+    assert (unseen.predict(bags) == 1).all()
+    assert (SetKernelSVM(**settings).fit(bags, y).predict(bags) == y).all()
+
+
+def test_bags_that_are_all_alike_have_no_spread():
+    bags, y = [np.ones((2, 3))] * 6, [0, 1, 0, 1, 1, 0]
+    model = SetKernelSVM(scaling="none").fit(bags, y)
+    assert np.isfinite(model.decision_function(bags)).all()
