@@ -181,7 +181,8 @@ def _trait_words(traits: Mapping[str, Any] | None) -> str:
         "sample_weight": "weights",
         "shards": "shards",
     }
-    return ", ".join(words[name] for name in words if traits[name])
+    found = [words[name] for name in words if traits[name]]
+    return ", ".join([*found, "graphics card"] if "cuda" in traits["device"] else found)
 
 
 def _folded(sets: list[dict[str, Any]]) -> list[dict[str, Any]]:
