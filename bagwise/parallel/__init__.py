@@ -6,7 +6,7 @@ from bagwise.parallel.blas import openmp_threads, small_products, torch_threads
 from bagwise.parallel.journal import checkpoint, current_journal
 from bagwise.parallel.local import cores, forced_threads, in_threads, run, stream, threads
 from bagwise.parallel.lockstep import Lockstep
-from bagwise.parallel.parts import Parts, add, held, map_parts, map_reduce, watched
+from bagwise.parallel.parts import Parts, add, held, map_parts, map_reduce, report_part, watched
 from bagwise.parallel.pool import Workers
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "map_reduce",
     "openmp_threads",
     "read_ahead",
+    "report_part",
     "run",
     "small_products",
     "stream",

@@ -25,6 +25,7 @@ from bagwise.utils.files import replacing
 
 __all__ = ["Journal", "checkpoint", "content_hash", "current_journal"]
 
+EMPTIED = "a later sum holds all of this one"
 _HEAD = "journal.json"
 _current: ContextVar[Journal | None] = ContextVar("bagwise_journal", default=None)
 
@@ -145,14 +146,27 @@ class Journal:
         """Write what the sum that was asked for last came to."""
         arrays: dict[str, np.ndarray] = {}
         head = {"asked": self._asked, "step": self._step, "value": _encoded(value, arrays)}
-        content = io.BytesIO()
-        np.savez(content, head=np.array(json.dumps(head)), **arrays)  # type: ignore[arg-type]
-        with replacing(self._path()) as temporary:
-            temporary.write_bytes(content.getvalue())
+        self._write(self._path(), head, arrays)
         self._next += 1
 
-    def _path(self) -> Path:
-        return self.folder / f"{self._next:06d}.npz"
+    def empty_last_but_one(self) -> None:
+        """Make room: the sum kept last holds all that the one before held, which from now on is `EMPTIED`.
+
+        For states of training, each of which is as large as the model.
+        """
+        path = self._path(self._next - 2)
+        with np.load(path, allow_pickle=False) as content:
+            head = json.loads(str(content["head"]))
+        self._write(path, {**head, "value": _encoded(EMPTIED, {})}, {})
+
+    def _write(self, path: Path, head: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        content = io.BytesIO()
+        np.savez(content, head=np.array(json.dumps(head)), **arrays)  # type: ignore[arg-type]
+        with replacing(path) as temporary:
+            temporary.write_bytes(content.getvalue())
+
+    def _path(self, number: int | None = None) -> Path:
+        return self.folder / f"{self._next if number is None else number:06d}.npz"
 
 
 def _encoded(value: Any, arrays: dict[str, np.ndarray]) -> Any:

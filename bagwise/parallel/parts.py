@@ -353,7 +353,7 @@ class watched:
         _watcher.reset(self._token)
 
 
-def report_part(step: Step, k: int, n: int) -> None:
+def report_part(step: Callable[..., Any], k: int, n: int) -> None:
     """Tell whoever watches that part ``k`` of ``n`` is done."""
     watch = _watcher.get()
     if watch is not None:

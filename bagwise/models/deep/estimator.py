@@ -6,25 +6,15 @@ from typing import Any
 
 import numpy as np
 from scipy.special import expit
-from sklearn.utils import check_random_state
 
-from bagwise.bags import runs
 from bagwise.base import MIMLClassifier, Traits
+from bagwise.base.blocks import Blocks, is_sharded
 from bagwise.base.parameters import Choice, Device, Flag, Number, Seed, Whole, check_parameters
-from bagwise.models._shared.decisions import Calibration, calibrate
-from bagwise.models._shared.folds import MultilabelKFold
-from bagwise.models._shared.pieces import check_piece
-from bagwise.models._shared.scaling import learn_scaling
+from bagwise.models._shared.pieces import check_piece, pieces_of_shards
+from bagwise.models.deep.choices import chosen_device
 from bagwise.models.deep.heads import HEADS, POOLINGS
-from bagwise.parallel import torch_threads
-from bagwise.utils.devices import load_torch, torch_device
-from bagwise.utils.progress import progress
+from bagwise.utils.devices import load_torch
 
-_FOLDS = 5  # parts of the bags, of which each member sees all but one
-_BLOCK = 1 << 24  # numbers of instances scored at a time
-_MOST_UNIONS = 10_000  # bags
-_LARGE = 100_000  # instances
-_WORTH_A_CARD = 1_000_000  # numbers
 _LOSSES = ("bce", "ranking+bce", "ranking+asymmetric", "ranking", "asymmetric")
 
 
@@ -108,9 +98,12 @@ class DeepMIML(MIMLClassifier):
     *caused* a label in the world; ``docs/deep.md`` shows which head keeps the multi-instance assumption and
     which learns from what is absent.
 
-    ``partial_fit`` makes one pass over a piece with every member; parts, scaling and calibration stay those
-    of the first piece. Labels that are not known may be given as NaN in a float matrix: they are left out of
-    the loss.
+    Labels that are not known may be given as NaN in a float matrix: they are left out of the loss.
+
+    **On shards** the members are trained side by side: a pass reads every part once, in an order drawn anew,
+    and half of a part is learned with half of the part before it. Unions join bags of these two. The bags
+    that members hold out are drawn from all parts; as many as 256 MB hold stay in memory. Shards of one part
+    are learned as bags in memory. A `bagwise.checkpoint` keeps what the members have come to after a pass.
 
     References
     ----------
@@ -142,6 +135,7 @@ class DeepMIML(MIMLClassifier):
         missing_labels=True,
         device=("cpu", "cuda"),
         requires=("torch",),
+        shards=True,
     )
 
     _parameters = {
@@ -226,57 +220,35 @@ class DeepMIML(MIMLClassifier):
 
     def _fit(self, bags: Any, Y: np.ndarray, *weights: Any) -> None:
         load_torch("DeepMIML")
-        from bagwise.models.deep.training import train_member
+        from bagwise.models.deep.learning import learn
 
-        given = weights[0] if weights else None
-        rng = check_random_state(self.random_state)
-        self._pooling = self._chosen_pooling()
-        self._scaling = learn_scaling(bags.X, self.scaling)
-        self._n_labels = Y.shape[1]
-        used = np.arange(len(bags)) if given is None else np.flatnonzero(given > 0)
-        parts = self._parts(Y[used], rng)
-        feed = self._feed(bags, Y, given)
-        large = feed.device.type == "cuda" and bags.n_instances >= 1_000_000
-        self._batch = self._bags_per_step(len(used), 16_384 if large else 1024)
-        settings = self._settings(feed, bags, self.max_epochs)
-        self.members_, self.epochs_, self.histories_ = [], [], []
-        answers = np.full(Y.shape, np.nan)
-        rows = self._batch * bags.n_instances / len(bags)
-        small = torch_threads(rows * self.hidden * max(self.n_features_in_, self.hidden))
-        total = self.n_members * self.max_epochs
-        with small, progress("DeepMIML", total, enabled=self.verbose) as advance:
-            for k in range(self.n_members):
-                held_out = used[parts == k]
-                seed = int(rng.randint(2**31 - 1))
-                trained = train_member(
-                    self._plan(), settings, feed, used[parts != k], held_out, seed, on_epoch=advance
-                )
-                self.members_.append(trained.weights)
-                self.epochs_.append(trained.epoch)
-                self.histories_.append(np.array(trained.history))
-                if len(held_out):
-                    answers[held_out] = self._mean_scores(bags[held_out], "forward", [trained.weights])
-                    if self.refit:
-                        again = settings._replace(max_epochs=trained.epoch)
-                        nothing = held_out[:0]
-                        self.members_[k] = train_member(
-                            self._plan(), again, feed, used, nothing, seed
-                        ).weights
-        known = np.where(Y >= 0, answers, np.nan)
-        found = calibrate(known, np.maximum(Y, 0), given)
-        if not np.isfinite(known).any():  # too few bags to hold some out: scores stay as they are
-            found = Calibration(np.ones(Y.shape[1]), np.zeros(Y.shape[1]))
-        self.calibration_slope_, self.calibration_intercept_ = found
+        learn(self, bags, Y, *weights)
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Any:
-        """Learn from one more piece of data, in one pass of every member.
+    def _fit_blocks(self, blocks: Blocks) -> None:
+        """Learn from shards; one part is learned as bags in memory."""
+        load_torch("DeepMIML")
+        from bagwise.models.deep.learning import learn, learn_from_parts
+
+        if len(blocks) == 1:
+            block = blocks.load(0)
+            learn(self, block.bags, block.Y)
+        else:
+            learn_from_parts(self, blocks)
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Any:
+        """Learn from one more piece of data.
+
+        The first piece is learned as by ``fit`` and fixes labels, scaling and shape; every later one in one
+        pass by each member, which goes on where it was: the memory of its optimiser is kept, also by
+        `bagwise.save`. Pieces are scored before they are learned, and once there are 200 such bags,
+        probabilities are calibrated on the latest 2,000 of them.
 
         Parameters
         ----------
-        X : Bags, list of 2-D arrays, or table
-            The bags of this piece.
+        X : Bags, list of 2-D arrays, table, or ShardedBags
+            The bags of this piece; of shards every part is one.
         y : labels as in ``fit``
-            Their labels.
+            Their labels; left out for shards, which carry them inside.
         classes : array, optional
             All classes, when ``y`` is 1-D and the first piece may not show them all.
 
@@ -286,122 +258,32 @@ class DeepMIML(MIMLClassifier):
         """
         check_parameters(self, self._parameters)
         first = not hasattr(self, "members_")
+        if first and is_sharded(X):
+            return self.fit(X, y)
+        load_torch("DeepMIML")
+        from bagwise.models.deep.learning import go_on, learn
+
+        if is_sharded(X):
+            for bags, Y in pieces_of_shards(self, X, y):
+                go_on(self, bags, Y)
+            return self
         bags, Y = check_piece(self, X, y, classes, first=first)
         if first:
-            self._fit(bags, Y)
-            return self
-        from bagwise.models.deep.training import train_member
-
-        feed = self._feed(bags, Y, None)
-        settings = self._settings(feed, bags, 1)
-        everything, nothing = np.arange(len(bags)), np.empty(0, dtype=np.int64)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        for k, weights in enumerate(self.members_):
-            trained = train_member(
-                self._plan(), settings, feed, everything, nothing, (seed + k) % (2**31), weights
-            )
-            self.members_[k] = trained.weights
+            learn(self, bags, Y, more_to_come=True)
+        else:
+            go_on(self, bags, Y)
         return self
-
-    def _chosen_pooling(self) -> str:
-        kinds = POOLINGS[self.head]
-        if self.pooling == "auto":
-            return kinds[0]
-        if self.pooling not in kinds:
-            known = ", ".join(map(repr, kinds))
-            raise ValueError(f"pooling={self.pooling!r}, but the head {self.head!r} knows {known}")
-        return self.pooling
-
-    def _parts(self, Y: np.ndarray, rng: Any) -> np.ndarray:
-        """Which part every bag is held out in; -1 for all where there are too few bags to hold some out."""
-        n_parts = max(self.n_members, _FOLDS)
-        parts = np.full(len(Y), -1)
-        if len(Y) >= 2 * n_parts:
-            folds = MultilabelKFold(n_parts, random_state=rng.randint(2**31 - 1))
-            for k, (_, test) in enumerate(folds.split(Y, np.maximum(Y, 0))):
-                parts[test] = k
-        return parts
-
-    def _unions(self, n_bags: int) -> float:
-        if self.unions == "auto":
-            return 0.5 if n_bags <= _MOST_UNIONS else 0.0
-        return float(self.unions)
-
-    def _bags_per_step(self, n_bags: int, most: int) -> int:
-        if self.batch_size != "auto":
-            return int(self.batch_size)
-        return int(np.clip(n_bags // 16, 16, most))
-
-    def _settings(self, feed: Any, bags: Any, epochs: int) -> Any:
-        from bagwise.models.deep.training import Settings
-
-        return Settings(
-            self.loss,
-            self.learning_rate,
-            self.weight_decay,
-            self._batch,
-            epochs,
-            self.patience,
-            self._unions(len(bags)),
-            self._mixed(feed.device, bags),
-        )
-
-    def _mixed(self, device: Any, bags: Any) -> bool:
-        if self.mixed_precision == "auto":
-            return device.type == "cuda" and bags.n_instances >= _LARGE
-        return bool(self.mixed_precision)
-
-    def _device(self, bags: Any) -> Any:
-        """Where to work; "auto" takes a card only where its calls cost less than they save."""
-        if self.device == "auto" and bags.n_instances * self.n_features_in_ < _WORTH_A_CARD:
-            return torch_device("cpu", "DeepMIML")
-        return torch_device(self.device, "DeepMIML")
-
-    def _plan(self) -> Any:
-        from bagwise.models.deep.network import Plan
-
-        return Plan(
-            self.head,
-            self._pooling,
-            self.n_features_in_,
-            self._n_labels,
-            self.hidden,
-            self.depth,
-            self.dropout,
-        )
-
-    def _feed(self, bags: Any, Y: np.ndarray, weights: Any) -> Any:
-        import torch
-
-        from bagwise.models.deep.feed import Feed
-
-        device = self._device(bags)
-        mixed = self._mixed(device, bags)
-        return Feed(bags, self._scaling, device, Y, weights, torch.bfloat16 if mixed else torch.float32)
 
     # ------------------------------------------------------------------ predicting
 
-    def _mean_scores(self, bags: Any, what: str, members: list[Any] | None = None) -> np.ndarray:
+    def _mean_scores(self, bags: Any, what: str) -> np.ndarray:
         """Mean over members of what a network says: "forward", "instances" or "alone"."""
-        import torch
+        load_torch("DeepMIML")
+        from bagwise.models.deep.learning import plan_of
+        from bagwise.models.deep.scores import mean_scores
 
-        from bagwise.models.deep.feed import Feed
-        from bagwise.models.deep.network import network_with
-
-        device = self._device(bags)
-        # On the processor in double precision: a bag gets the same score in any company.
-        dtype = torch.float64 if device.type == "cpu" else torch.float32
-        networks = [network_with(self._plan(), w, device, dtype) for w in members or self.members_]
-        out = []
-        offsets = np.asarray(bags.offsets)
-        width = max(self.n_features_in_, self.hidden)
-        with torch.no_grad(), torch_threads(bags.n_instances * width * self.hidden):
-            for a, b in runs(offsets, max(1, _BLOCK // width)):
-                feed = Feed(bags[a:b], self._scaling, device, dtype=dtype)
-                for batch in feed.batches(np.arange(b - a), max(b - a, 1)):
-                    scores = sum(getattr(network, what)(batch.X, batch.at).double() for network in networks)
-                    out.append((scores / len(networks)).cpu().numpy())
-        return np.concatenate(out)
+        device = chosen_device(self.device, bags.n_instances * self.n_features_in_)
+        return mean_scores(plan_of(self), self.members_, self._scaling, bags, what, device)
 
     def _scores(self, bags: Any) -> np.ndarray:
         return self._mean_scores(bags, "forward") * self.calibration_slope_ + self.calibration_intercept_

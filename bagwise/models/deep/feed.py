@@ -67,6 +67,8 @@ class Feed:
         )
         self.offsets = np.asarray(bags.offsets, dtype=np.int64)
         self.resident = self._moved() if self._fits() else None
+        if self.resident is not None:
+            self.bags = None  # a part that is streamed need not stay beside its copy
 
     def _fits(self) -> bool:
         if self.bags.is_sparse:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,11 +28,141 @@ class Settings(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """A member: weights, the epoch they are of, and the loss on held-out bags after every epoch."""
+    """Weights, the pass they are of, the loss on bags held out after every pass, moments of the optimiser."""
 
     weights: dict[str, np.ndarray]
     epoch: int
     history: list[float]
+    moments: list[dict[str, np.ndarray]]
+
+
+class Member:
+    """One network in training: weights, optimiser, random numbers, and what the bags held out said so far.
+
+    Parameters
+    ----------
+    plan : Plan
+        What the network is made of.
+    settings : Settings
+        How it is trained.
+    device : torch.device
+        Where.
+    seed : int
+        Of weights, order of bags and dropout; other networks trained in between change nothing.
+    start : dict of ndarray, optional
+        Weights to go on from.
+    moments : list of dict, optional
+        What the optimiser remembers of the steps that led to them.
+    """
+
+    def __init__(
+        self, plan: Plan, settings: Settings, device: Any, seed: int, start: Any = None, moments: Any = None
+    ) -> None:
+        self.settings, self.device = settings, device
+        self._cards = [device] if device.type == "cuda" else []
+        with torch.random.fork_rng(devices=self._cards):
+            torch.manual_seed(seed)
+            self.network = Network(plan)
+            if start is not None:
+                self._load(start)
+            self.network.to(device)
+            self._drawn = self._random_state()
+        self.order = np.random.RandomState(seed)
+        self.optimiser = torch.optim.AdamW(
+            self.network.parameters(),
+            lr=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            fused=bool(self._cards),
+        )
+        if moments:
+            self._remember(moments)
+        self.history: list[float] = []
+        self.best = weights_of(self.network)
+        self.best_loss, self.chosen, self.passes, self.since = np.inf, 0, 0, 0
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to learn: no better loss for long, or as many passes as allowed."""
+        return self.since >= self.settings.patience or self.passes >= self.settings.max_epochs
+
+    def learn(self, feed: Feed, bags: np.ndarray) -> None:
+        """Steps over some bags, each once."""
+        with self._own_random_numbers():
+            self.network.train()
+            for batch in feed.batches(bags, self.settings.batch_size, self.order, self.settings.unions):
+                _step(self.network, self.optimiser, batch, self.settings)
+
+    def end_pass(self, feed: Feed | None, held_out: np.ndarray) -> None:
+        """Count a pass over the bags and judge it by bags held out, where there are any."""
+        self.passes += 1
+        if feed is None or not len(held_out):
+            return
+        self.history.append(held_out_loss(self.network, feed, held_out, self.settings))
+        # A single pass's loss on few bags is noisy: the mean of the last three decides.
+        recent = float(np.mean(self.history[-3:]))
+        if recent < self.best_loss - 1e-5:
+            self.best, self.best_loss = weights_of(self.network), recent
+            self.since, self.chosen = 0, self.passes
+        else:
+            self.since += 1
+
+    def trained(self) -> Trained:
+        """The weights of the pass that was best on the bags held out; with none held out, the last ones."""
+        if self.history:
+            return Trained(self.best, self.chosen, self.history, self._moments())
+        return Trained(weights_of(self.network), self.settings.max_epochs, [], self._moments())
+
+    # ------------------------------------------------------------------ to be stopped and to go on
+
+    def state(self) -> dict[str, Any]:
+        """All that another process needs to go on with the same bits."""
+        return {
+            "weights": weights_of(self.network),
+            "moments": self._moments(),
+            "best": self.best,
+            "drawn": [numbers.numpy() for numbers in self._drawn],
+            "order": self.order.get_state(legacy=True),
+            "history": self.history,
+            "counts": [self.best_loss, self.chosen, self.passes, self.since],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        self._load(state["weights"])
+        self._remember(state["moments"])
+        self.best, self.history = state["best"], state["history"]
+        self._drawn = [torch.as_tensor(numbers) for numbers in state["drawn"]]
+        self.order.set_state(tuple(state["order"]))
+        self.best_loss, self.chosen, self.passes, self.since = state["counts"]
+
+    def _load(self, weights: dict[str, np.ndarray]) -> None:
+        tensors = {name: torch.as_tensor(np.array(value)) for name, value in weights.items()}
+        self.network.load_state_dict(tensors)
+
+    def _moments(self) -> list[dict[str, np.ndarray]]:
+        state = self.optimiser.state_dict()["state"]
+        return [{name: t.cpu().numpy().copy() for name, t in state[k].items()} for k in sorted(state)]
+
+    def _remember(self, moments: list[dict[str, np.ndarray]]) -> None:
+        state = {
+            k: {name: torch.as_tensor(np.array(value)) for name, value in of.items()}
+            for k, of in enumerate(moments)
+        }
+        groups = self.optimiser.state_dict()["param_groups"]
+        self.optimiser.load_state_dict({"state": state, "param_groups": groups})
+
+    @contextmanager
+    def _own_random_numbers(self) -> Iterator[None]:
+        """Inside the block torch draws where this member stopped drawing."""
+        with torch.random.fork_rng(devices=self._cards):
+            torch.set_rng_state(self._drawn[0])
+            for card, numbers in zip(self._cards, self._drawn[1:]):
+                torch.cuda.set_rng_state(numbers, card)
+            yield
+            self._drawn = self._random_state()
+
+    def _random_state(self) -> list[torch.Tensor]:
+        return [torch.get_rng_state(), *(torch.cuda.get_rng_state(card) for card in self._cards)]
 
 
 def train_member(
@@ -40,50 +172,16 @@ def train_member(
     train: np.ndarray,
     held_out: np.ndarray,
     seed: int,
-    start: dict[str, np.ndarray] | None = None,
     on_epoch: Any = None,
 ) -> Trained:
-    """Train one network; the weights returned are those of the epoch that was best on the bags held out.
-
-    With no bag held out, the last ones. ``start`` goes on from given weights.
-    """
-    device = feed.device
-    cards = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cards):
-        torch.manual_seed(seed)
-        network = Network(plan)
-        if start is not None:
-            network.load_state_dict({name: torch.as_tensor(value) for name, value in start.items()})
-        network.to(device)
-        order = np.random.RandomState(seed)
-        optimiser = torch.optim.AdamW(
-            network.parameters(),
-            lr=settings.learning_rate,
-            weight_decay=settings.weight_decay,
-            fused=bool(cards),
-        )
-        best, best_loss, since, history = weights_of(network), np.inf, 0, []
-        chosen = 0
-        for epoch in range(settings.max_epochs):
-            network.train()
-            for batch in feed.batches(train, settings.batch_size, order, settings.unions):
-                _step(network, optimiser, batch, settings)
-            if on_epoch is not None:
-                on_epoch()
-            if not len(held_out):
-                continue
-            history.append(held_out_loss(network, feed, held_out, settings))
-            # A single epoch's loss on few bags is noisy: the mean of the last three decides.
-            recent = float(np.mean(history[-3:]))
-            if recent < best_loss - 1e-5:
-                best, best_loss, since, chosen = weights_of(network), recent, 0, epoch + 1
-            else:
-                since += 1
-                if since >= settings.patience:
-                    break
-        if not len(held_out) or not history:
-            best, chosen = weights_of(network), settings.max_epochs
-    return Trained(best, chosen, history)
+    """Train one network on bags in memory, in passes over the bags ``train``."""
+    member = Member(plan, settings, feed.device, seed)
+    while not member.done:
+        member.learn(feed, train)
+        if on_epoch is not None:
+            on_epoch()
+        member.end_pass(feed, held_out)
+    return member.trained()
 
 
 def _step(network: Network, optimiser: Any, batch: Any, settings: Settings) -> None:

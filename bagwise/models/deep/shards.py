@@ -1,0 +1,182 @@
+"""Training on parts that are read one after the other, all members side by side.
+
+A pass reads every part once, in an order drawn anew, and every member that has not stopped takes its steps
+on it. Parts may be sorted (by year, by species): half of a part, drawn anew, is learned with half
+of the part before. Bags held out are gathered from all parts and stay in memory, as many as `_HELD_OUT` bytes
+hold. What the members have come to after a pass goes to the journal of a `bagwise.checkpoint`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bagwise.base.blocks import Block, Blocks, gathered
+from bagwise.models._shared.scaling import Scaling, scaling_of
+from bagwise.models.deep.ensemble import Course, Ensemble
+from bagwise.models.deep.feed import Feed
+from bagwise.models.deep.training import Member, Trained
+from bagwise.parallel import current_journal, read_ahead, report_part
+from bagwise.parallel.journal import EMPTIED
+
+_HELD_OUT = 1 << 28  # bytes of bags held out, of all members together
+_LEAST_HELD_OUT = 50  # bags of each member, however large they are
+
+
+class HeldOut(NamedTuple):
+    """Bags held out, in memory, and which member holds out each."""
+
+    block: Block
+    parts: np.ndarray
+
+    def of(self, k: int) -> np.ndarray:
+        """Places of the bags of one member."""
+        return np.flatnonzero(self.parts == k)
+
+
+def scaling_of_blocks(blocks: Blocks, kind: str, n_features: int, dtype: Any) -> Scaling:
+    """The scaling of instances in parts."""
+    return scaling_of(blocks.map(_instances), kind, n_features, dtype)
+
+
+def _instances(block: Block) -> tuple[Any, None]:
+    return block.bags.X, None
+
+
+def fewer_held_out(parts: np.ndarray, n_members: int, bytes_per_bag: float, rng: Any) -> np.ndarray:
+    """Who holds out which bag, if all of these are to fit `_HELD_OUT` bytes; -1: nobody.
+
+    Examples
+    --------
+    >>> parts = np.arange(1000) % 5
+    >>> held = fewer_held_out(parts, 2, 2.0**28 / 200, np.random.RandomState(0))
+    >>> [int((held == k).sum()) for k in (-1, 0, 1)]
+    [800, 100, 100]
+    """
+    most = max(_LEAST_HELD_OUT, int(_HELD_OUT / max(bytes_per_bag, 1.0)) // n_members)
+    held = np.full(len(parts), -1)
+    for k in range(n_members):
+        mine = np.flatnonzero(parts == k)
+        mine = mine if len(mine) <= most else rng.choice(mine, most, replace=False)
+        held[mine] = k
+    return held
+
+
+def train_on_parts(
+    course: Course, blocks: Blocks, parts: np.ndarray, advance: Callable[..., None]
+) -> Ensemble:
+    """Train all members on blocks; ``parts`` says who holds a bag out, -1: nobody."""
+    held = None
+    if (parts >= 0).any():
+        which = np.flatnonzero(parts >= 0)
+        held = HeldOut(gathered(blocks, which), parts[which])
+    settings = [course.settings] * len(course.seeds)
+    with course.threads(blocks.part_rows.sum() / blocks.n_bags):
+        members = _passes(course, settings, blocks, parts, held, advance)
+        epochs = [member.epoch for member in members]
+        histories = [np.array(member.history) for member in members]
+        if held is None:
+            nothing = np.full((0, blocks.n_labels), np.nan)
+            return Ensemble(members, epochs, histories, nothing, nothing.astype(np.int8))
+        answers = np.full(held.block.Y.shape, np.nan)
+        for k, member in enumerate(members):
+            answers[held.of(k)] = course.scores(held.block.bags[held.of(k)], [member])
+        Y = held.block.Y
+        if course.refit:
+            held = None
+            settings = [course.settings._replace(max_epochs=epoch) for epoch in epochs]
+            members = _passes(course, settings, blocks, np.full(len(parts), -1), None)
+    return Ensemble(members, epochs, histories, answers, Y)
+
+
+def _passes(
+    course: Course,
+    settings: list[Any],
+    blocks: Blocks,
+    parts: np.ndarray,
+    held: HeldOut | None,
+    advance: Callable[..., None] | None = None,
+) -> list[Trained]:
+    """Passes over all blocks until every member has stopped."""
+    members = [Member(course.plan, mine, course.device, seed) for mine, seed in zip(settings, course.seeds)]
+    tested = None if held is None else course.feed(held.block.bags, held.block.Y)
+    journal, number = current_journal(), 0
+    while number == 0 or not all(member.done for member in members):
+        number += 1
+        known = None
+        if journal is not None:
+            asked = (tuple(course.seeds), number, [tuple(mine) for mine in settings])
+            known = journal.recall(f"{__name__}.network_pass", asked, blocks.key)
+        if known is None:
+            network_pass(course, members, blocks, parts, held, tested, number)
+            if journal is not None:
+                journal.keep([member.state() for member in members])
+                if number > 1:
+                    journal.empty_last_but_one()
+        elif known[0] != EMPTIED:  # else the journal has a later pass, too
+            for member, state in zip(members, known[0]):
+                member.restore(state)
+        if advance is not None:
+            advance(len(members))
+    return [member.trained() for member in members]
+
+
+def network_pass(
+    course: Course,
+    members: list[Member],
+    blocks: Blocks,
+    parts: np.ndarray,
+    held: HeldOut | None,
+    tested: Feed | None,
+    number: int,
+) -> None:
+    """One pass over all blocks by all members that have not stopped."""
+    busy = [k for k, member in enumerate(members) if not member.done]
+    rng = np.random.RandomState([course.seeds[0], number])
+    for bags, Y, held_by in _mixed_parts(blocks, parts, rng):
+        feed = course.feed(bags, Y)
+        del bags, Y
+        for k in busy:
+            mine = np.flatnonzero(held_by != k)
+            if len(mine):
+                members[k].learn(feed, mine)
+    for k in busy:
+        members[k].end_pass(tested, np.empty(0, dtype=np.int64) if held is None else held.of(k))
+
+
+def _mixed_parts(blocks: Blocks, parts: np.ndarray, rng: Any) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
+    """All bags once: half of every part with the half of the part before that was not drawn then.
+
+    Yields bags, their labels, and who holds each of them out.
+    """
+    order = rng.permutation(len(blocks)).tolist()
+    held_by = np.split(parts, np.cumsum(blocks.part_bags)[:-1])
+    loaded = read_ahead(blocks.load, order, int(blocks.streamed))
+    waiting: list[Any] = []
+    for done, k in enumerate(order, start=1):
+        now, waiting = _halves(next(loaded), held_by[k], waiting, rng)
+        if now:
+            yield now.pop()  # what was handed out is not held on to here
+        report_part(network_pass, done, len(order))
+    if waiting:
+        yield _joined(waiting)
+
+
+def _halves(block: Block, held_by: np.ndarray, waiting: list[Any], rng: Any) -> tuple[list[Any], list[Any]]:
+    """What waited together with some bags of a block, joined; and the rest of the block, which waits now."""
+    drawn = rng.random_sample(len(block.Y)) < 0.5
+    first, second = (
+        [(block.bags[rows], block.Y[rows], held_by[rows])] if len(rows) else []
+        for rows in (np.flatnonzero(drawn), np.flatnonzero(~drawn))
+    )
+    now = [*waiting, *first]
+    return ([_joined(now)] if now else []), second
+
+
+def _joined(pieces: list[tuple[Any, np.ndarray, np.ndarray]]) -> tuple[Any, np.ndarray, np.ndarray]:
+    if len(pieces) == 1:
+        return pieces[0]
+    bags, Y, held_by = zip(*pieces)
+    return type(bags[0]).concat(bags), np.concatenate(Y), np.concatenate(held_by)
