@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from bagwise.bags import Bags
 from bagwise.base import MIMLClassifier
+from bagwise.parallel import forced_threads
 
 
 def sample_bags(n_bags: int = 40, n_labels: int = 3, seed: int = 0) -> tuple[Bags, np.ndarray]:
@@ -38,18 +39,22 @@ def _with_X(bags: Bags, X: Any) -> Bags:
     return Bags(X, bags.offsets, instance_info=bags.instance_info)
 
 
-_last: dict[tuple[Any, str], tuple[MIMLClassifier, Bags, np.ndarray]] = {}
+_kept: dict[tuple[Any, str], tuple[MIMLClassifier, Bags, np.ndarray]] = {}
+_MOST_KEPT = 200  # models of 40 bags; two of every class
 
 
 def fitted(estimator: MIMLClassifier) -> tuple[MIMLClassifier, Bags, np.ndarray]:
-    """The estimator fitted to the sample, and the sample. Checks that only look share one fit, the last."""
+    """The estimator fitted to the sample by one thread, and the sample. Checks that only look share a fit."""
     settings = {name: repr(value) for name, value in estimator.get_params().items()}
     key = (type(estimator), str(sorted(settings.items())))
-    if key not in _last:
+    if key not in _kept:
         bags, Y = sample_bags()
-        _last.clear()
-        _last[key] = clone(estimator).fit(bags, Y), bags, Y
-    return _last[key]
+        with forced_threads(1):
+            model = clone(estimator).fit(bags, Y)
+        if len(_kept) == _MOST_KEPT:
+            del _kept[next(iter(_kept))]
+        _kept[key] = model, bags, Y
+    return _kept[key]
 
 
 def assert_refuses(call: Callable[[], Any], word: str) -> None:

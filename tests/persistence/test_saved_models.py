@@ -12,7 +12,7 @@ from spoiled_files import rewritten, without_fingerprint
 
 import bagwise
 from bagwise import all_estimators
-from bagwise.checks.estimator_checks import sample_bags
+from bagwise.checks.sample import fitted, sample_bags
 from bagwise.errors import BagwiseError, DataError, UnsafeFileError
 from bagwise.model_selection import LabelThresholds
 from bagwise.models import (
@@ -27,8 +27,7 @@ from bagwise.preprocessing import OnInstances
 def test_every_estimator_comes_back_the_same(cls, tmp_path):
     for package in cls.traits.requires:
         pytest.importorskip(package)
-    bags, Y = sample_bags()
-    model = cls(**cls._test_params()).fit(bags, Y)
+    model, bags, _ = fitted(cls(**cls._test_params()))
     bagwise.save(model, tmp_path / "model.skops")
     again = bagwise.load(tmp_path / "model.skops")
     np.testing.assert_array_equal(again.decision_function(bags), model.decision_function(bags))
