@@ -50,8 +50,9 @@ class DDSVM(ConceptClassifier):
         Limit on the scales, which would grow without end where a feature alone tells all bags apart.
     max_iter : int, default=200
         Limit on the iterations of L-BFGS from each start.
-    tol : float, default=1e-8
-        Relative decrease of the objective at which a start rests.
+    tol : float, default=1e-5
+        Relative decrease of the objective at which a start rests. Less finds the same prototypes, as far as
+        ``merge`` tells them apart, in twice the time.
     scaling : {"standard", "minmax", "l2", "none"}, default="standard"
         What is done to instances first: features with mean 0 and variance 1 over the training instances
         (sparse ones are divided by one spread, not moved), features divided by their range, instances
@@ -131,7 +132,7 @@ class DDSVM(ConceptClassifier):
         init_scale="auto",
         max_scale=10.0,
         max_iter=200,
-        tol=1e-8,
+        tol=1e-5,
         scaling="standard",
         n_jobs=None,
         random_state=None,

@@ -33,7 +33,7 @@ class DiverseDensity(ConceptClassifier):
         Limit on the scales, which would grow without end where a feature alone tells all bags apart.
     max_iter : int, default=200
         Limit on the iterations of L-BFGS from each start.
-    tol : float, default=1e-8
+    tol : float, default=1e-6
         Relative decrease of the objective at which a start rests.
     scaling : {"standard", "minmax", "l2", "none"}, default="standard"
         What is done to instances first: features with mean 0 and variance 1 over the training instances
@@ -101,7 +101,7 @@ class DiverseDensity(ConceptClassifier):
         init_scale="auto",
         max_scale=10.0,
         max_iter=200,
-        tol=1e-8,
+        tol=1e-6,
         scaling="standard",
         n_jobs=None,
         random_state=None,
