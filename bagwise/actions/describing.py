@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,13 @@ import numpy as np
 
 from bagwise.actions.gathering import media_step
 from bagwise.actions.matching import File, check_target, open_data
-from bagwise.actions.sharding import convert_to_shards, open_shards, shards_info, wants_shards
+from bagwise.actions.sharding import (
+    convert_to_shards,
+    only_shards_are_packed,
+    open_shards,
+    shards_info,
+    wants_shards,
+)
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.dataset import UNKNOWN, Dataset
 from bagwise.inspection import label_names, last_estimator
@@ -67,15 +73,26 @@ def info(data: File, **where: Any) -> dict[str, Any]:
 
 
 def convert(
-    source: File, target: File, *, to: str | None = None, part_bytes: int | None = None, **where: Any
+    source: File,
+    target: File,
+    *,
+    to: str | None = None,
+    part_bytes: int | None = None,
+    packed: bool = False,
+    advance: Callable[..., None] | None = None,
+    **where: Any,
 ) -> dict[str, Any]:
     """Read a data set and write it in another format, by the suffix of ``target`` or by ``to``.
 
     A ``target`` that is a folder (``birds/``) or an address becomes shards, see `bagwise.ShardedBags`, in
-    parts of ``part_bytes``.
+    parts of ``part_bytes``, ``packed`` where room is dear; ``advance(steps, total=...)`` is told how far it
+    is.
     """
     if wants_shards(target, to):
-        return convert_to_shards(source, target, part_bytes=part_bytes or PART_BYTES, **where)
+        how = {"part_bytes": part_bytes or PART_BYTES, "packed": packed, "advance": advance}
+        return convert_to_shards(source, target, **how, **where)
+    if packed:
+        raise only_shards_are_packed(target)
     check_target(target)
     dataset = open_data(source, **where)
     write(dataset, target, to)

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from bagwise.actions.matching import File, bags_for, check_target, open_data
-from bagwise.actions.sharding import wants_shards
+from bagwise.actions.sharding import only_shards_are_packed, wants_shards
 from bagwise.bags import Bags
 from bagwise.dataset import Dataset
 from bagwise.errors import BagwiseError, DataError
@@ -43,6 +43,7 @@ def gather(
     cache: str | PathLike[str] | bool | None = True,
     options: Mapping[str, Any] | None = None,
     part_bytes: int = PART_BYTES,
+    packed: bool = False,
     say: Callable[[str], None] = lambda line: None,
     step: Callable[..., None] | None = None,
 ) -> dict[str, Any]:
@@ -61,6 +62,8 @@ def gather(
         As in `bagwise.media.gather`.
     part_bytes : int, default=128 MiB
         Size of a part of shards.
+    packed : bool, default=False
+        Whether instances in shards are packed rather than flat; see `bagwise.shards.ShardWriter`.
     say, step : callable, optional
         Told what was found, and of every file done.
 
@@ -73,7 +76,9 @@ def gather(
     how: dict[str, Any] = {"medium": medium, "params": params, "n_jobs": n_jobs, "strict": strict}
     how |= {"cache": cache, "options": options, "leave_out": [out], "say": say, "step": step}
     if wants_shards(out):
-        return _gather_shards(folders, out, labels, part_bytes, how)
+        return _gather_shards(folders, out, labels, {"part_bytes": part_bytes, "flat": not packed}, how)
+    if packed:
+        raise only_shards_are_packed(out)
     check_target(out)
     _check_writer(out)
     found = collect(folders, labels, **how)
@@ -83,13 +88,13 @@ def gather(
 
 
 def _gather_shards(
-    folders: Data, out: File, labels: File | None, part_bytes: int, how: dict[str, Any]
+    folders: Data, out: File, labels: File | None, settings: dict[str, Any], how: dict[str, Any]
 ) -> dict[str, Any]:
     """The same as a stream: some files at a time, parts that stay when it is stopped."""
     if Place(out).exists(MANIFEST):
         raise DataError("holds shards already; give the name of a new folder", path=out)
     pieces = Pieces(folders, labels, **how)
-    with ShardWriter(out, part_bytes=part_bytes, label_names=pieces.label_names or None) as writer:
+    with ShardWriter(out, label_names=pieces.label_names or None, **settings) as writer:
         if writer.n_written:
             how["say"](f"going on: {writer.n_written} bags stand in {out} already")
         for piece in pieces:

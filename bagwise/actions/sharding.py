@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bagwise.dataset import Dataset
 from bagwise.errors import BagwiseError, DataError
 from bagwise.media.recipe import describe
 from bagwise.shards import PART_BYTES, ShardedBags, convert_parquet, is_shards, write_shards
 
-__all__ = ["convert_to_shards", "open_shards", "shards_info", "wants_shards"]
+__all__ = ["convert_to_shards", "only_shards_are_packed", "open_shards", "shards_info", "wants_shards"]
 
 File = str | os.PathLike[str]
 
@@ -64,6 +65,7 @@ def convert_to_shards(
     target: File,
     *,
     part_bytes: int = PART_BYTES,
+    packed: bool = False,
     advance: Callable[..., None] | None = None,
     **where: Any,
 ) -> dict[str, Any]:
@@ -71,17 +73,33 @@ def convert_to_shards(
     from bagwise.actions.matching import open_data
 
     options = dict(where.get("options") or {})
+    how: dict[str, Any] = {"part_bytes": part_bytes, "flat": not packed}
     shards = open_shards(source, **where)
     plain = where.get("part") is None and where.get("view") is None
     if shards is not None:
-        write_shards(iter(shards), target, part_bytes=part_bytes, label_names=shards.label_names)
+        write_shards(_told(shards, advance), target, label_names=shards.label_names, **how)
     elif plain and where.get("format") in (None, "parquet") and _is_parquet(source):
-        convert_parquet(source, target, part_bytes=part_bytes, advance=advance, **options)
+        convert_parquet(source, target, advance=advance, **how, **options)
     else:
-        write_shards(open_data(source, **where), target, part_bytes=part_bytes)
+        write_shards(open_data(source, **where), target, **how)
     done = ShardedBags.open(target)
     counts = {"n_bags": len(done), "n_instances": done.n_instances, "n_parts": done.n_parts}
     return {"out": os.fspath(target), **counts, "labels": list(done.label_names)}
+
+
+def _told(shards: ShardedBags, advance: Callable[..., None] | None) -> Iterator[Dataset]:
+    """The parts, with a word to whoever watches after each."""
+    for part in shards:
+        yield part
+        if advance is not None:
+            advance(1, total=shards.n_parts)
+
+
+def only_shards_are_packed(target: File) -> BagwiseError:
+    """What to say to whoever wants another file packed."""
+    return BagwiseError(
+        f"{os.fspath(target)} is a file, which its format packs or not; packed is for shards: name a folder"
+    )
 
 
 def _is_parquet(source: File) -> bool:

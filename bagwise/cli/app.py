@@ -29,6 +29,12 @@ Data = Annotated[
         metavar="DATA", help="A file, or the name of a data set; see list.", autocompletion=names_of_data
     ),
 ]
+PartSize = Annotated[
+    float, typer.Option("--part-mb", help="Size of a part of shards, in megabytes of memory.")
+]
+Packed = Annotated[
+    bool, typer.Option("--packed", help="Pack shards (lz4): less room on disk, slower to read.")
+]
 Where = dict[str, Any]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Debug = Annotated[bool, typer.Option("--debug", "--verbose", help="Show the traceback of an error.")]

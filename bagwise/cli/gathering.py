@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bagwise.cli.app import AsJson, Debug, app
+from bagwise.cli.app import AsJson, Debug, Packed, PartSize, app
 from bagwise.cli.console import print_json, say
 from bagwise.cli.raw import CachePlace, Jobs, Labels, NoCache, explain, leave, raw_files
 from bagwise.cli.typed import assignments
@@ -49,7 +49,8 @@ def gather(
         ),
     ] = None,
     n_jobs: Jobs = 1,
-    part_mb: Annotated[float, typer.Option(help="Size of a part of shards, in megabytes of memory.")] = 128.0,
+    part_mb: PartSize = 128.0,
+    packed: Packed = False,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Stop at the first file that cannot be read or has no labels."),
@@ -79,6 +80,7 @@ def gather(
                 strict=strict,
                 options=options,
                 part_bytes=int(part_mb * 2**20),
+                packed=packed,
                 **raw,
             )
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bagwise.cli.app import AsJson, Debug, Where, app, where_to_look
+from bagwise.cli.app import AsJson, Debug, Packed, PartSize, Where, app, where_to_look
 from bagwise.cli.completion import names_of_data
 from bagwise.cli.console import print_facts, print_json, print_table, report, say, show_table
 from bagwise.cli.together import takes
@@ -155,7 +155,8 @@ def convert(
         ),
     ],
     to: Annotated[str | None, typer.Option(help="Format to write, whatever the suffix; or shards.")] = None,
-    part_mb: Annotated[float, typer.Option(help="Size of a part of shards, in megabytes of memory.")] = 128.0,
+    part_mb: PartSize = 128.0,
+    packed: Packed = False,
     *,
     where: Where,
     as_json: AsJson = False,
@@ -164,8 +165,9 @@ def convert(
     """Write a data set in another format."""
     from bagwise import actions
 
-    with progress(f"converting {source}"):
-        done = actions.convert(source, target, to=to, part_bytes=int(part_mb * 2**20), **where)
+    with progress(f"converting {source}") as advance:
+        size = {"part_bytes": int(part_mb * 2**20), "packed": packed}
+        done = actions.convert(source, target, to=to, advance=advance, **size, **where)
     pieces = f" in {done['n_parts']} parts" if "n_parts" in done else ""
     report(done, f"wrote {done['n_bags']} bags, {done['n_instances']} instances to {target}{pieces}", as_json)
 

@@ -91,6 +91,7 @@ class Pieces:
         self.without_labels: list[str] = []
         self.without_files: list[str] = []
         self.empty: list[str] = []
+        self._total = self._readings()
         self._learn(say)
         self.recipe = recipe_of(self.maker)
         self.label_names: tuple[str, ...] = ()
@@ -101,13 +102,33 @@ class Pieces:
     def _files(self) -> list[Source]:
         return list(self.found.files)
 
+    @property
+    def _to_learn(self) -> list[Source]:
+        return [self._files[k] for k in evenly(len(self._files), MOST_LEARNED)]
+
+    @property
+    def _several_bags(self) -> bool:
+        """Whether a file may hold several bags."""
+        return type(self.maker)._parts is not ToBags._parts
+
+    def _readings(self) -> int:
+        """Files that are read in all, each as often as it is: to learn, for the names of bags, for bags."""
+        n = len(self._files)
+        names = n if self.labels is not None and self._several_bags else 0
+        return n + names + (len(self._to_learn) if self.maker._learns() else 0)
+
+    def _advance(self, what: str = "") -> Callable[[int, str], None] | None:
+        """What tells the bar of a file that was read, and what for."""
+        step = self._step
+        return None if step is None else lambda steps, name: step(steps, f"{what}{name}", self._total)
+
     def _learn(self, say: Callable[[str], None]) -> None:
         """Learn what is to be learned, from some files; else the number of features, from the first."""
         if self.maker._learns():
-            some = [self._files[k] for k in evenly(len(self._files), MOST_LEARNED)]
+            some = self._to_learn
             if len(some) < len(self._files):
                 say(f"learning from {len(some)} of {len(self._files)} files, evenly spaced")
-            named, unreadable = self.maker.read(some, strict=self.strict)
+            named, unreadable = self.maker.read(some, step=self._advance("learning: "), strict=self.strict)
             if not named:
                 raise none_readable(self.found, unreadable)
             self.maker.fit_parts(named)
@@ -141,12 +162,12 @@ class Pieces:
 
     def _bag_names(self) -> tuple[list[str], list[str]]:
         """Names of all bags, and files that give none; where a file may hold several, all are read for it."""
-        if type(self.maker)._parts is ToBags._parts:
+        if not self._several_bags:
             return [file.name for file in self._files], []
         names: list[str] = []
         failed: list[str] = []
         for some in self._runs():
-            named, unreadable = self.maker.read(some, strict=self.strict)
+            named, unreadable = self.maker.read(some, step=self._advance("names: "), strict=self.strict)
             names += [one.name for one in named]
             failed += [file.path for file in unreadable]
         return names, failed
@@ -159,11 +180,10 @@ class Pieces:
     # ------------------------------------------------------------------ pieces
 
     def __iter__(self) -> Iterator[Dataset]:
-        total, step, n_pieces = len(self._files), self._step, 0
-        advance = None if step is None else (lambda steps, name: step(steps, name, total))
+        n_pieces = 0
         self.unreadable, self.empty = [], []
         for some in self._runs():
-            named, unreadable = self.maker.read(some, step=advance, strict=self.strict)
+            named, unreadable = self.maker.read(some, step=self._advance(), strict=self.strict)
             self.unreadable += unreadable
             piece = self._piece(named) if named else None
             if piece is not None:

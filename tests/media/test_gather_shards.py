@@ -147,3 +147,21 @@ def test_what_is_learned_from_some_files_is_said(place, monkeypatch):
     with pytest.warns(DataWarning, match="learned from all files together"):
         actions.gather("articles", "parts/", "topics.csv", params={"features": "tf-idf"}, say=said.append)
     assert "learning from 5 of 12 files, evenly spaced" in said
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_bar_moves_in_every_reading(place):
+    """Texts are read for the vocabulary, for the names of bags (a table holds several), and for bags."""
+    told = []
+
+    def step(steps, name, total):
+        told.append((steps, name, total))
+
+    actions.gather("articles", "parts/", "topics.csv", params={"features": "tf-idf"}, step=step, packed=True)
+    assert len(told) == 36 and {(steps, total) for steps, _, total in told} == {(1, 36)}
+    assert [name for _, name, _ in told[::12]] == [
+        "learning: document_000.txt", "names: document_000.txt", "document_000.txt"
+    ]  # fmt: skip
+    told.clear()
+    actions.gather("articles", "bare/", step=step)
+    assert len(told) == 12 and told[-1] == (1, "document_011.txt", 12)

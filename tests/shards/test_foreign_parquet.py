@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 from command_line import run
 
-from bagwise import Dataset, ShardedBags, load_dataset, write
-from bagwise.errors import DataError
+from bagwise import Dataset, ShardedBags, actions, load_dataset, write
+from bagwise.errors import BagwiseError, DataError
 from bagwise.shards import convert_parquet
 
 
@@ -108,3 +108,30 @@ def test_the_command(tmp_path):
     assert again.exit_code == 2 and "already" in again.stderr and "Traceback" not in again.stderr
     info = run("info", out)
     assert "2 labels" in ShardedBags.open(out).__repr__() and "wren" in info.stdout
+
+
+def test_packed_on_request(tmp_path):
+    """Less room, the same bags; a file is packed as its format has it."""
+    data = load_dataset("digits", n_bags=100)
+    told = []
+
+    def advance(steps, total):
+        told.append((steps, total))
+
+    write(data, tmp_path / "d.parquet")
+    flat = actions.convert(tmp_path / "d.parquet", f"{tmp_path}/flat/", part_bytes=100_000)
+    how = {"part_bytes": 100_000, "packed": True, "advance": advance}
+    packed = actions.convert(tmp_path / "flat", tmp_path / "packed", to="shards", **how)
+    assert packed["n_parts"] == flat["n_parts"] > 1 and told == [(1, flat["n_parts"])] * flat["n_parts"]
+    one, other = (ShardedBags.open(tmp_path / name) for name in ("flat", "packed"))
+    assert one.load().bags.equals(other.load().bags) and one.load().label_sets == other.load().label_sets
+    room, less = (sum(part.n_bytes for part in shards.manifest.parts) for shards in (one, other))
+    assert less < 0.7 * room  # digits have few values
+    command = [sys.executable, "-m", "bagwise", "convert", str(tmp_path / "d.parquet"), "--packed"]
+    done = subprocess.run([*command, f"{tmp_path}/again/"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert sum(p.n_bytes for p in ShardedBags.open(tmp_path / "again").manifest.parts) < 0.7 * room
+    refused = subprocess.run([*command, f"{tmp_path}/d.npz"], capture_output=True, text=True)
+    assert refused.returncode == 2 and "packed is for shards" in refused.stderr
+    with pytest.raises(BagwiseError, match="packed is for shards"):
+        actions.gather(tmp_path, tmp_path / "g.npz", packed=True)
