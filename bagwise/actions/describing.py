@@ -89,7 +89,7 @@ def convert(
     is.
     """
     if wants_shards(target, to):
-        how = {"part_bytes": part_bytes or PART_BYTES, "packed": packed, "advance": advance}
+        how: dict[str, Any] = {"part_bytes": part_bytes or PART_BYTES, "packed": packed, "advance": advance}
         return convert_to_shards(source, target, **how, **where)
     if packed:
         raise only_shards_are_packed(target)

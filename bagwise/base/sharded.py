@@ -10,7 +10,7 @@ import numpy as np
 from bagwise.base._input import remember_names
 from bagwise.base.blocks import Block, blocks_of_shards
 from bagwise.errors import DataError
-from bagwise.parallel import current_journal, map_parts, map_reduce
+from bagwise.parallel import current_journal, map_parts, map_reduce, memory_used_again
 from bagwise.utils.catalogue import described_estimators
 
 __all__ = ["check_takes_shards", "fit_sharded", "over_parts", "remember_input", "score_sharded"]
@@ -32,7 +32,8 @@ def fit_sharded(model: Any, shards: Any, y: Any, **beside: Any) -> Any:
     settings = {key: value for key, value in model.get_params(deep=False).items() if key != "n_jobs"}
     about = f"{name}({', '.join(f'{k}={v!r}' for k, v in settings.items())})"
     journal = current_journal()
-    with nullcontext() if journal is None else journal.fitting(shards.fingerprint, about):
+    fitting = nullcontext() if journal is None else journal.fitting(shards.fingerprint, about)
+    with fitting, memory_used_again():  # from the first pass to the last
         model._fit_blocks(blocks_of_shards(shards))
     return model
 

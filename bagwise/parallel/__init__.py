@@ -1,7 +1,7 @@
 """The only room that knows joblib, thread pools and the threads of BLAS."""
 
 from bagwise.parallel.ahead import read_ahead
-from bagwise.parallel.aligned import aligned, aligned_empty
+from bagwise.parallel.aligned import aligned, aligned_empty, memory_used_again
 from bagwise.parallel.blas import openmp_threads, small_products, torch_threads
 from bagwise.parallel.journal import checkpoint, current_journal
 from bagwise.parallel.local import cores, forced_threads, in_threads, run, stream, threads
@@ -24,6 +24,7 @@ __all__ = [
     "in_threads",
     "map_parts",
     "map_reduce",
+    "memory_used_again",
     "openmp_threads",
     "read_ahead",
     "report_part",

@@ -41,20 +41,22 @@ class _Spare:
     The system clears every page that it gives, and two threads that ask at once wait for each other.
     """
 
-    LEAST, MOST = 1 << 20, 2  # bytes of a piece, pieces that wait
+    LEAST, MOST = 1 << 20, 3  # bytes of a piece; pieces that wait: a part as read, and two made of such
 
     def __init__(self) -> None:
         self.streams = 0
         self.pieces: list[np.ndarray] = []
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # arrays may die, and give back theirs, while it is held
 
     def take(self, n_bytes: int) -> np.ndarray:
         if not self.streams or n_bytes < self.LEAST:
             return np.empty(n_bytes, dtype=np.uint8)
         with self.lock:
-            for k, piece in enumerate(self.pieces):
-                if n_bytes <= len(piece) <= 1.25 * n_bytes:
-                    return np.asarray(_Lent(self.pieces.pop(k)))[:n_bytes]
+            fit = [k for k, piece in enumerate(self.pieces) if n_bytes <= len(piece) <= 4 * n_bytes]
+            if fit:
+                best = min(fit, key=lambda k: len(self.pieces[k]))
+                return np.asarray(_Lent(self.pieces.pop(best)))[:n_bytes]
+            del self.pieces[:1]  # what waits is of another size: make room
         return np.asarray(_Lent(np.empty(n_bytes + n_bytes // 64, dtype=np.uint8)))[:n_bytes]
 
     def give_back(self, piece: np.ndarray) -> None:
@@ -64,13 +66,14 @@ class _Spare:
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        self.streams += 1
+        with self.lock:
+            self.streams += 1
         try:
             yield
         finally:
-            self.streams -= 1
-            if not self.streams:
-                self.pieces = []
+            with self.lock:
+                self.streams -= 1
+                self.pieces = self.pieces if self.streams else []
 
 
 class _Lent:
@@ -148,6 +151,12 @@ class Carried:
 
     def __sizeof__(self) -> int:  # what Dask plans its memory by
         return sum(piece.nbytes for piece in _Packed(self.value).pieces) + 64
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that travel."""
+        packed = _Packed(self.value)
+        return len(packed.content) + sum(piece.nbytes for piece in packed.pieces)
 
 
 def _arrived(packed: _Packed) -> Carried:

@@ -90,6 +90,7 @@ class Parts:
 
     def __init__(self, items: Sequence[Part], *, streamed: bool = True, one_thread: bool = True) -> None:
         self.items, self.streamed, self.one_thread = list(items), streamed, one_thread
+        self.before: Parts | None = None  # what streamed parts are made from, by a function each
         self._kept: dict[int, Any] = {}
 
     def __len__(self) -> int:
@@ -110,7 +111,9 @@ class Parts:
         for item, told in zip(items, each or ()):
             item.function = partial(function, told)
             item.content += _digest(told) if self.streamed else ""
-        return Parts(items, streamed=self.streamed, one_thread=self.one_thread)
+        mapped = Parts(items, streamed=self.streamed, one_thread=self.one_thread)
+        mapped.before = self if self.streamed else None
+        return mapped
 
     def settled(self, n_bytes: float) -> Parts:
         """The same parts, made once and kept without what they were made from.

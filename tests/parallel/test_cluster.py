@@ -87,8 +87,8 @@ def test_same_bits(expected, shards, cluster, monkeypatch, runs, keep):
     cluster.forget()
     for name in LEARNERS if keep and task == 0 else ["ored"]:
         same_bits(LEARNERS[name]().fit(shards), expected[name])
-        plan = cluster._plan
-        assert (plan.length == 1) == (task == 0) and plan.keep == (keep > 0), plan
+        plan = cluster._plans[-1]
+        assert (plan.length == 1) == (task == 0) and (plan.homes is not None) == (keep > 0), plan
     model = expected["ored"]
     np.testing.assert_array_equal(model.predict(shards), model.predict(shards.load().bags))
     cluster.forget()

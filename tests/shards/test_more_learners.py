@@ -1,6 +1,10 @@
 """MIML-GP, MM-MIL and MIMLmix on shards: one part is the fit in memory, many agree everywhere."""
 
 import os
+import signal
+import subprocess
+import sys
+import time
 import warnings
 
 import numpy as np
@@ -113,6 +117,28 @@ def test_a_fit_that_was_stopped_goes_on(folder, streamed, name, tmp_path, monkey
     with checkpoint(tmp_path / "fit") as journal:
         assert journal.n_known == 3
         same_bits(LEARNERS[name]().fit(shards), streamed[name])
+
+
+DRIVER = """
+from bagwise import ShardedBags, checkpoint
+from bagwise.models import MMMIL
+with checkpoint({where!r}):
+    MMMIL(2, n_init=1, max_iter=2, random_state=0).fit(ShardedBags.open({shards!r}))
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no SIGKILL")
+def test_a_killed_driver_goes_on(folder, streamed, tmp_path):
+    where, shards = tmp_path / "fit", folder / "many"
+    code = DRIVER.format(where=str(where), shards=str(shards))
+    process = subprocess.Popen([sys.executable, "-c", code])
+    while process.poll() is None and not (where / "000005.npz").exists():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    with checkpoint(where) as journal:
+        assert journal.n_known >= 6
+        same_bits(LEARNERS["mm_mil"]().fit(ShardedBags.open(shards)), streamed["mm_mil"])
 
 
 @pytest.mark.skipif(os.name == "nt", reason="as the other tests of clusters")
