@@ -166,8 +166,10 @@ def convert(
     from bagwise import actions
 
     with progress(f"converting {source}") as advance:
-        size = {"part_bytes": int(part_mb * 2**20), "packed": packed}
-        done = actions.convert(source, target, to=to, advance=advance, **size, **where)
+        size = int(part_mb * 2**20)
+        done = actions.convert(
+            source, target, to=to, part_bytes=size, packed=packed, advance=advance, **where
+        )
     pieces = f" in {done['n_parts']} parts" if "n_parts" in done else ""
     report(done, f"wrote {done['n_bags']} bags, {done['n_instances']} instances to {target}{pieces}", as_json)
 

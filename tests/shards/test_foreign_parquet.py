@@ -127,11 +127,11 @@ def test_packed_on_request(tmp_path):
     assert one.load().bags.equals(other.load().bags) and one.load().label_sets == other.load().label_sets
     room, less = (sum(part.n_bytes for part in shards.manifest.parts) for shards in (one, other))
     assert less < 0.7 * room  # digits have few values
-    command = [sys.executable, "-m", "bagwise", "convert", str(tmp_path / "d.parquet"), "--packed"]
-    done = subprocess.run([*command, f"{tmp_path}/again/"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    command = ["convert", tmp_path / "d.parquet", "--packed"]
+    done = run(*command, f"{tmp_path}/again/")
+    assert done.exit_code == 0, done.stderr
     assert sum(p.n_bytes for p in ShardedBags.open(tmp_path / "again").manifest.parts) < 0.7 * room
-    refused = subprocess.run([*command, f"{tmp_path}/d.npz"], capture_output=True, text=True)
-    assert refused.returncode == 2 and "packed is for shards" in refused.stderr
+    refused = run(*command, tmp_path / "d.npz")
+    assert refused.exit_code == 2 and "packed is for shards" in refused.stderr
     with pytest.raises(BagwiseError, match="packed is for shards"):
         actions.gather(tmp_path, tmp_path / "g.npz", packed=True)
