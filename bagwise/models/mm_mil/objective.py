@@ -53,27 +53,6 @@ def objective(
     return -float(np.where(labels > 0, log_p, log_n).sum()) + penalty(P, lam, beta)
 
 
-def upper_bound(F: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None) -> float:
-    """Eq. (10), the bound on Eq. (9) by Jensen's inequality, at the chosen instances.
-
-    Parameters
-    ----------
-    F : array of shape (n_bags, 2 M)
-        Activations of the chosen instance of each bag.
-    labels : array of shape (n_bags,)
-        0 or 1.
-    weights : array of shape (n_bags, M), optional
-        Weights ``q``, of which the bound is ``-sum q (ln theta + gamma - ln q)``. By default ``q = theta``
-        as printed; the bound touches Eq. (9) for `tight_weights`.
-    """
-    a, s = np.hsplit(F, 2)
-    log_theta, gamma = log_softmax(s, axis=1), log_expert(a, labels)
-    if weights is None:
-        return -float((np.exp(log_theta) * gamma).sum())
-    log_q = np.log(np.maximum(weights, np.finfo(float).tiny))
-    return -float((weights * (log_theta + gamma - log_q)).sum())
-
-
 def log_expert(a: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Give gamma = l ln y + (1 - l) ln(1 - y) of every chosen instance and cluster."""
     return log_expit(np.where(labels[:, None] > 0, a, -a))
@@ -124,24 +103,6 @@ def sp2_tight(W: np.ndarray, Phi: np.ndarray, q: np.ndarray, lam: float) -> tupl
     gradient = Phi.T @ (q.sum(axis=1, keepdims=True) * np.exp(log_theta) - q)
     gradient[:-1] += 2.0 * lam * free
     return float(value), gradient
-
-
-def sp1_kernel(
-    alpha: np.ndarray, K: np.ndarray, labels: np.ndarray, theta: np.ndarray, beta: float
-) -> tuple[float, np.ndarray]:
-    """Eq. (14) and its gradient, Eq. (15): experts ``K alpha`` with penalty ``alpha' K alpha``."""
-    a = K @ alpha
-    value = -(theta * (labels[:, None] * a - np.logaddexp(0.0, a))).sum() + beta * np.vdot(alpha, a)
-    return float(value), K @ (theta * (expit(a) - labels[:, None])) + 2.0 * beta * a
-
-
-def sp2_kernel(alpha: np.ndarray, K: np.ndarray, gamma: np.ndarray, lam: float) -> tuple[float, np.ndarray]:
-    """Eq. (17) and its gradient: gates ``K alpha`` with penalty ``alpha' K alpha``."""
-    s = K @ alpha
-    theta = softmax(s, axis=1)
-    each = (theta * gamma).sum(axis=1, keepdims=True)
-    value = -each.sum() + lam * np.vdot(alpha, s)
-    return float(value), -K @ (theta * (gamma - each)) + 2.0 * lam * s
 
 
 # ---------------------------------------------------------------------- the smooth objective
