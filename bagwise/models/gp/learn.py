@@ -13,10 +13,11 @@ from bagwise.bags import Bags
 from bagwise.errors import quoted
 from bagwise.models.gp.covariances import InstanceKernel
 from bagwise.models.gp.em import Learned, final_curvature, learn_label_covariance
-from bagwise.models.gp.features import FeatureMap, Features, Training, build_features, mean_instances
+from bagwise.models.gp.features import build_features, mean_instances
 from bagwise.models.gp.likelihood import CollectiveLikelihood, StandardLikelihood
 from bagwise.models.gp.posterior import DENSE_LIMIT, Curvature, block_curvature
 from bagwise.models.gp.sums import Problem, Rows
+from bagwise.models.gp.training import FeatureMap, Features, Training
 from bagwise.parallel import Parts, map_reduce, small_products
 from bagwise.utils.devices import card_for
 

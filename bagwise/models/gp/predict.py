@@ -9,7 +9,6 @@ import numpy as np
 
 from bagwise.bags import runs
 from bagwise.models.gp.covariances import InstanceKernel
-from bagwise.models.gp.features import FeatureMap, take_bags
 from bagwise.models.gp.maxima import (
     LARGEST,
     drawn_weights,
@@ -17,6 +16,7 @@ from bagwise.models.gp.maxima import (
     integrate_maxima,
     standard_draws,
 )
+from bagwise.models.gp.training import FeatureMap, take_bags
 
 CELLS = 4_000_000  # kernel values, features or draws held at a time
 
