@@ -48,7 +48,7 @@ class DDSVM(ConceptClassifier):
         Scale of every feature at the start. "auto" is one over the root of the number of features; 1 in [1]_.
     max_scale : float, default=10.0
         Limit on the scales, which would grow without end where a feature alone tells all bags apart.
-    max_iter : int, default=200
+    max_iter : int, default=100
         Limit on the iterations of L-BFGS from each start.
     tol : float, default=1e-5
         Relative decrease of the objective at which a start rests. Less finds the same prototypes, as far as
@@ -131,7 +131,7 @@ class DDSVM(ConceptClassifier):
         merge=0.05,
         init_scale="auto",
         max_scale=10.0,
-        max_iter=200,
+        max_iter=100,
         tol=1e-5,
         scaling="standard",
         n_jobs=None,

@@ -19,6 +19,7 @@ FLOOR = 1e-10  # of q: an instance at the very point of a concept is a positive 
 _TINY = 1e-200  # sums of probabilities below which their logarithms are summed instead
 _SMALL = 1e-4  # p below which the series of -log(1 - p) is exact and its logarithm is not
 _CELLS = 1 << 16  # instances times concepts at a time: what stays in the cache
+_CHOSEN = 1 << 18  # numbers of chosen instances at a time, likewise
 
 
 def distances(X: np.ndarray, points: np.ndarray, scales: np.ndarray) -> np.ndarray:
@@ -147,28 +148,37 @@ class OnePerBag:
         Z = Z - self.centre
         self.A = np.concatenate([Z * Z, Z], axis=2)
         self.weights = weights
-        self._last = np.arange(len(Z)), self.A, weights
-
-    def _of(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Instances and weights of some concepts, copied only when these are others than the last time."""
-        if not np.array_equal(which, self._last[0]):
-            self._last = which.copy(), self.A[which], self.weights[which]
-        return self._last[1:]
 
     def __call__(self, theta: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Values and gradients of the concepts with these numbers."""
-        A, weights = self._of(which)
-        n_positive = weights.shape[1]
         h, s = np.hsplit(theta, 2)
         h = h - self.centre
         s2 = s * s
-        Q = (A @ np.hstack([s2, -2.0 * s2 * h])[:, :, None])[:, :, 0]
-        Q += (s2 * h * h).sum(axis=1)[:, None]
+        V, own = np.hstack([s2, -2.0 * s2 * h]), (s2 * h * h).sum(axis=1)
+        value, total, sums = np.empty(len(theta)), np.empty((len(theta), 1)), np.empty(theta.shape)
+        # instances are read twice, for q and for the gradient: the second time from the cache
+        at_a_time = max(1, _CHOSEN // self.A[0].size)
+        for a in range(0, len(which), at_a_time):
+            some = slice(a, a + at_a_time)
+            value[some], total[some] = self._some(which[some], V[some], own[some], sums[some])
+        second, first = np.hsplit(sums, 2)
+        return value, _gradient(h, s, first, second, total)
+
+    def _some(
+        self, which: np.ndarray, V: np.ndarray, own: np.ndarray, sums: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Values of some concepts and sums of derivatives by q; fills their sums with the instances."""
+        weights = self.weights[which]
+        n_positive = weights.shape[1]
+        Q = np.empty((len(which), self.A.shape[1]))
+        for row, k in enumerate(which):
+            np.dot(self.A[k], V[row], out=Q[row])
+        Q += own[:, None]
         p, rest, each = absence(np.maximum(Q[:, n_positive:], FLOOR))
-        value = (weights * Q[:, :n_positive]).sum(axis=1) + each.sum(axis=1)
         C = np.concatenate([weights, -p / rest], axis=1)
-        second, first = np.hsplit((C[:, None, :] @ A)[:, 0], 2)
-        return value, _gradient(h, s, first, second, C.sum(axis=1)[:, None])
+        for row, k in enumerate(which):
+            np.dot(C[row], self.A[k], out=sums[row])
+        return (weights * Q[:, :n_positive]).sum(axis=1) + each.sum(axis=1), C.sum(axis=1)[:, None]
 
 
 def _gradient(
