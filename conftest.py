@@ -12,8 +12,8 @@ for package in ("torch", "triton"):
             if f"\nimport {package}\n" in (text := path.read_text()) or f"\nfrom {package} import" in text:
                 collect_ignore.append(str(path))
 
-# Looking for tests makes two thirds of a million objects that stay. Searching them for garbage again and again
-# takes a third of the time until the first test, and a tenth of that of small tests.
+# Looking for tests makes two thirds of a million objects that stay. Searching them for garbage again and
+# again takes a third of the time until the first test, and a tenth of that of small tests.
 gc.disable()
 
 
