@@ -205,7 +205,8 @@ class DeepMIML(MIMLClassifier):
 
     @classmethod
     def _test_params(cls) -> dict[str, Any]:
-        return {"n_members": 1, "hidden": 32, "max_epochs": 40, "random_state": 0}
+        few = {"n_members": 1, "hidden": 16, "max_epochs": 25}
+        return few | {"batch_size": 32, "learning_rate": 0.01, "random_state": 0}
 
     @classmethod
     def _expected_failed_checks(cls) -> dict[str, str]:

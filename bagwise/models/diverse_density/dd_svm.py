@@ -110,11 +110,11 @@ class DDSVM(ConceptClassifier):
     Examples
     --------
     >>> from bagwise.datasets.synthetic import make_miml
-    >>> data = make_miml(n_bags=120, random_state=0)
-    >>> model = DDSVM(n_starts=20, random_state=0).fit(data.bags, data.Y)
+    >>> data = make_miml(n_bags=60, random_state=0)
+    >>> model = DDSVM(n_starts=10, random_state=0).fit(data.bags, data.Y)
     >>> bool((model.predict(data.bags) == data.Y).mean() > 0.9)
     True
-    >>> model.prototype_distances(data.bags)[0].shape == (120, len(model.concepts_[0]))
+    >>> model.prototype_distances(data.bags)[0].shape == (60, len(model.concepts_[0]))
     True
     """
 

@@ -90,12 +90,12 @@ class EMDD(ConceptClassifier):
     Examples
     --------
     >>> from bagwise.datasets.synthetic import make_miml
-    >>> data = make_miml(n_bags=120, random_state=0)
-    >>> model = EMDD(n_starts=20, random_state=0).fit(data.bags, data.Y)
+    >>> data = make_miml(n_bags=60, random_state=0)
+    >>> model = EMDD(n_starts=10, random_state=0).fit(data.bags, data.Y)
     >>> bool((model.predict(data.bags) == data.Y).mean() > 0.9)
     True
-    >>> EMDD(n_starts=20, combine="average", random_state=0).fit(data.bags, data.Y).concepts_[0].shape[0]
-    20
+    >>> EMDD(n_starts=10, combine="average", random_state=0).fit(data.bags, data.Y).concepts_[0].shape[0]
+    10
     """
 
     traits = Traits(instances="model")

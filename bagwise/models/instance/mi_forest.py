@@ -94,7 +94,7 @@ class MIForest(MIMLClassifier):
     Examples
     --------
     >>> from bagwise.datasets.synthetic import make_miml
-    >>> data = make_miml(n_bags=120, random_state=0)
+    >>> data = make_miml(n_bags=60, random_state=0)
     >>> model = MIForest(20, random_state=0).fit(data.bags, data.Y)
     >>> bool((model.predict(data.bags) == data.Y).mean() > 0.9)
     True
