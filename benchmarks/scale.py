@@ -42,7 +42,7 @@ from bagwise.base.blocks import blocks_of_shards
 from bagwise.models import MIMLFast, ORedLogisticRegression
 from bagwise.models._shared.scaling import Scaling
 from bagwise.models.ored.parts import Setup, Treatment, prepared, value_and_gradient
-from bagwise.parallel import map_reduce
+from bagwise.parallel import map_reduce, memory_used_again
 
 D, L, SIZE = 100, 10, 10  # features, labels, instances per bag
 
@@ -120,7 +120,8 @@ def one_pass(folder: str, parts: int) -> None:
     row("parts read and scaled", measured(lambda: [len(streamed.load(k).X) for k in range(parts)]))
     in_memory = measured(lambda: map_reduce(value_and_gradient, W, held))
     row("pass, parts in memory", in_memory)
-    from_disk = measured(lambda: map_reduce(value_and_gradient, W, streamed))
+    with memory_used_again():  # as in a fit
+        from_disk = measured(lambda: map_reduce(value_and_gradient, W, streamed))
     row("pass, streamed", from_disk, f": {in_memory[0] / from_disk[0]:.0%} of the rate in memory")
 
 
@@ -199,7 +200,7 @@ def growth(folder: str, most: float, least: float, d: int) -> None:
 
 
 def kills(folder: str, kills: int, workers: int, max_iter: int) -> None:
-    """Kill a worker every few seconds while fits run; every result must have the bits of the first."""
+    """Kill a worker every second or so while fits run; every result must have the bits of the first."""
     shards = ShardedBags.open(folder)
     expected = learner(max_iter).fit(shards)
     killed: list[int] = []
@@ -208,23 +209,28 @@ def kills(folder: str, kills: int, workers: int, max_iter: int) -> None:
         random = np.random.default_rng()
 
         def killer() -> None:
-            while not done.wait(random.uniform(0.5, 4.0)):
+            while not done.wait(random.uniform(0.2, 2.0)) and len(killed) < kills:
                 try:
-                    alive = [p for p in there.client.run(os.getpid).values() if p not in killed]
+                    found = there.client.run(os.getpid, on_error="ignore").values()
                 except Exception:  # the worker that was asked has just died
                     continue
-                if len(alive) >= workers:  # the others go on meanwhile
+                alive = [p for p in found if isinstance(p, int) and p not in killed]
+                if len(alive) > 1:  # another goes on meanwhile
                     killed.append(int(random.choice(alive)))
                     os.kill(killed[-1], signal.SIGKILL)
 
         thread = threading.Thread(target=killer)
         thread.start()
         fits = different = 0
+        start = time.perf_counter()
         while len(killed) < kills:
+            before = len(killed)
             found = learner(max_iter).fit(shards)
             fits += 1
             different += not np.array_equal(found.coef_, expected.coef_)
-            print(f"{fits} fits, {len(killed)} kills, {different} differ", flush=True)
+            took = f"{time.perf_counter() - start:.0f} s"
+            print(f"{took}: {fits} fits, {len(killed)} kills, {len(killed) - before} of them in this fit, "
+                  f"{different} differ", flush=True)  # fmt: skip
         done.set()
         thread.join()
 
@@ -237,7 +243,7 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", default="")
     parser.add_argument("--gb", type=float, default=1.0)
     parser.add_argument("--part-mb", type=float, default=128.0)
-    parser.add_argument("--parts", type=int, default=4)
+    parser.add_argument("--parts", type=int, default=8)
     parser.add_argument("--workers", type=int, nargs="+", default=[2])
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--kills", type=int, default=30)

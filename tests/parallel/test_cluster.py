@@ -10,8 +10,8 @@ import pytest
 from bagwise import ShardedBags, load_dataset, on_cluster
 from bagwise.errors import BagwiseError, DataError
 from bagwise.models import MIMLFast, ORedLogisticRegression, PooledLogisticRegression
+from bagwise.parallel import Parts, watched
 from bagwise.parallel import cluster as room
-from bagwise.parallel import watched
 
 pytest.importorskip("distributed")
 pytestmark = [
@@ -136,3 +136,63 @@ def test_one_worker_and_a_part_that_is_spoiled(expected, shards, cluster):
 def test_clusters_that_are_none():
     with pytest.raises(BagwiseError, match="local:4"), on_cluster("local:many"):
         pass
+
+
+class Scheduler:
+    """What a client says of workers."""
+
+    def __init__(self, threads, at_work=()):
+        self.threads, self.at_work = threads, at_work
+
+    def nthreads(self):
+        return self.threads
+
+    def processing(self):
+        return {"w1": self.at_work}
+
+
+def test_runs_of_workers_that_are_gone_are_shared_evenly(monkeypatch):
+    plan = room._Plan("data", 2, list("abcdef"), ["w1", "w2", "w3"] * 2)
+    there, asked = room.Cluster(None), []
+
+    def load(name, function, runs, homes):
+        asked.append((runs, homes))
+        return [f"{home} {run}" for run, home in zip(runs, homes)]
+
+    monkeypatch.setattr(there, "_map", load)
+    parts = Parts(list(range(11)))
+    assert there._moved(plan, parts, {"w1": 1, "w2": 1, "w3": 1, "w4": 1}) is plan and not asked
+    assert there._moved(plan, parts, {}) is plan  # nobody is there to load them
+    moved = there._moved(plan, parts, {"w1": 1, "w4": 2})
+    assert moved.homes == ["w1", "w4", "w4", "w1", "w4", "w4"]
+    assert asked == [([[2, 3], [4, 5], [8, 9], [10]], ["w4"] * 4)]
+    assert moved.runs == ["a", "w4 [2, 3]", "w4 [4, 5]", "d", "w4 [8, 9]", "w4 [10]"]
+
+
+def test_a_pass_that_waits_in_vain_is_made_again(monkeypatch):
+    there = room.Cluster(Scheduler({"w1": 1}))
+    assert not there._waits_in_vain()  # nobody was asked for
+    there._plans = [room._Plan("data", 1, [], ["w1", "w2"])]
+    assert there._waits_in_vain()
+    there.client = Scheduler({"w1": 1}, at_work=(f"step-{os.getpid()}-7-3",))
+    assert not there._waits_in_vain()  # what died is being done again
+    there.client = Scheduler({})
+    assert not there._waits_in_vain()  # workers may come
+    calls = []
+
+    def total(*given):
+        calls.append(list(there._plans))
+        if len(calls) == 1:
+            raise room._Waiting
+        return 7
+
+    monkeypatch.setattr(there, "_total", total)
+    assert there.total(None, None, None, None) == 7 and len(calls[0]) == 1 and not calls[1]
+
+    def each(step, params, parts, first):
+        yield from "abc"[first : first + 2]
+        if first == 0:
+            raise room._Waiting
+
+    monkeypatch.setattr(there, "_each", each)
+    assert "".join(there.each(None, None, "abc")) == "abc"
