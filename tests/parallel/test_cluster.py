@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from learned_bits import same_bits
 
 from bagwise import ShardedBags, load_dataset, on_cluster
 from bagwise.errors import BagwiseError, DataError
@@ -24,17 +25,6 @@ LEARNERS = {
     "mimlfast": lambda: MIMLFast(n_components=8, n_sub_concepts=1, max_iter=2, random_state=0),
     "pooled": lambda: PooledLogisticRegression(statistics=("mean", "max"), max_iter=4),
 }
-
-
-def learned(model):
-    return {k: v for k, v in vars(model).items() if k.endswith("_") and isinstance(v, (np.ndarray, float))}
-
-
-def same_bits(found, expected):
-    found, expected = learned(found), learned(expected)
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 from command_line import run
+from learned_bits import same_bits
 
 from bagwise import ShardedBags, checkpoint, load, load_dataset
 from bagwise.errors import DataError
@@ -20,18 +21,6 @@ LEARNERS = {
     "mimlfast": lambda: MIMLFast(n_components=10, max_iter=3, random_state=0),
     "ored, plain": lambda: ORedLogisticRegression(alpha=0.3, decision="union", standardize=False),
 }
-
-
-def state(model):
-    """Everything learned, flat."""
-    return {k: v for k, v in vars(model).items() if k.endswith("_") and isinstance(v, (np.ndarray, float))}
-
-
-def same_bits(one, other):
-    first, second = state(one), state(other)
-    assert first.keys() == second.keys()
-    for name, value in first.items():
-        np.testing.assert_array_equal(value, second[name], err_msg=name)
 
 
 @pytest.fixture(scope="module")

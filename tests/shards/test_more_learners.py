@@ -9,12 +9,12 @@ import warnings
 
 import numpy as np
 import pytest
+from learned_bits import same_bits, stopped_fit
 
 from bagwise import Bags, Dataset, ShardedBags, checkpoint, load_dataset, on_cluster
 from bagwise.datasets import make_sub_concepts
 from bagwise.datasets.mimlmix_like import make_mimlmix_like
 from bagwise.models import MIMLGP, MMMIL, MIMLFast, MIMLMix, PooledLogisticRegression
-from bagwise.parallel import journal as journals
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -36,35 +36,6 @@ LEARNERS = {
 
 
 ON_A_CLUSTER = ("gp, drawn landmarks", "mm_mil", "mimlmix", "pooled", "mimlfast")
-
-
-def state(model):
-    """Everything learned, flat."""
-    found = {}
-    for name, value in vars(model).items():
-        if name.endswith("_") and not name.startswith("_"):
-            found |= dict(flat(name, value))
-    return found
-
-
-def flat(name, value):
-    if isinstance(value, Bags):
-        value = (value.X, value.offsets)
-    if isinstance(value, (list, tuple)):
-        for k, item in enumerate(value):
-            yield from flat(f"{name}[{k}]", item)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from flat(f"{name}[{key}]", item)
-    elif isinstance(value, (np.ndarray, float, int)):
-        yield name, np.asarray(value)
-
-
-def same_bits(one, other):
-    first, second = state(one), state(other)
-    assert first.keys() == second.keys() and len(first) > 5
-    for name, value in first.items():
-        np.testing.assert_array_equal(value, second[name], err_msg=name)
 
 
 @pytest.fixture(scope="module")
@@ -103,17 +74,7 @@ def test_streamed_and_held_parts_agree(folder, streamed, name):
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_fit_that_was_stopped_goes_on(folder, streamed, name, tmp_path, monkeypatch):
     shards = ShardedBags.open(folder / "many")
-    keep, left = journals.Journal.keep, [3]
-
-    def stop(self, value):
-        keep(self, value)
-        left[0] -= 1
-        if not left[0]:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(journals.Journal, "keep", stop)
-    with pytest.raises(KeyboardInterrupt), checkpoint(tmp_path / "fit"):
-        LEARNERS[name]().fit(shards)
+    stopped_fit(LEARNERS[name](), shards, tmp_path / "fit", monkeypatch, after=3)
     with checkpoint(tmp_path / "fit") as journal:
         assert journal.n_known == 3
         same_bits(LEARNERS[name]().fit(shards), streamed[name])

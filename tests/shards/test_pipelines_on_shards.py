@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from learned_bits import stopped_fit
 from sklearn.decomposition import PCA, IncrementalPCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
@@ -9,7 +10,6 @@ from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
 from bagwise import ShardedBags, checkpoint, load_dataset
 from bagwise.model_selection import LabelThresholds
 from bagwise.models import MIMLKNN, ORedLogisticRegression, PooledLogisticRegression
-from bagwise.parallel import journal as journals
 from bagwise.preprocessing import OnInstances
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -104,17 +104,7 @@ def test_thresholds(digits, shards, one_part):
 def test_thresholds_that_were_stopped_go_on(shards, tmp_path, monkeypatch):
     simple = PooledLogisticRegression(statistics=("mean",), max_iter=4)
     expected = LabelThresholds(simple, cv=2).fit(shards)
-    keep, left = journals.Journal.keep, [9]
-
-    def stop(self, value):
-        keep(self, value)
-        left[0] -= 1
-        if not left[0]:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(journals.Journal, "keep", stop)
-    with pytest.raises(KeyboardInterrupt), checkpoint(tmp_path / "fit"):
-        LabelThresholds(simple, cv=2).fit(shards)
+    stopped_fit(LabelThresholds(simple, cv=2), shards, tmp_path / "fit", monkeypatch, after=9)
     with checkpoint(tmp_path / "fit"):
         found = LabelThresholds(simple, cv=2).fit(shards)
     np.testing.assert_array_equal(found.thresholds_, expected.thresholds_)

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from learned_bits import stopped_fit
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'bagwise[torch]')")
 
@@ -21,7 +22,6 @@ from bagwise.models.deep import shards as on_shards  # noqa: E402
 from bagwise.models.deep.feed import Feed  # noqa: E402
 from bagwise.models.deep.network import Plan  # noqa: E402
 from bagwise.models.deep.training import Member, Settings  # noqa: E402
-from bagwise.parallel import journal as journals  # noqa: E402
 
 SMALL = {"n_members": 2, "hidden": 24, "depth": 1, "max_epochs": 4, "random_state": 0}
 
@@ -135,17 +135,7 @@ def test_sparse_shards(data, tmp_path):
 
 @pytest.mark.parametrize("stop_after", [3, 7])
 def test_a_fit_that_was_stopped_goes_on(shards, streamed, tmp_path, monkeypatch, stop_after):
-    keep, left = journals.Journal.keep, [stop_after]
-
-    def stop(self, value):
-        keep(self, value)
-        left[0] -= 1
-        if not left[0]:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(journals.Journal, "keep", stop)
-    with pytest.raises(KeyboardInterrupt), checkpoint(tmp_path / "fit"):
-        DeepMIML(**SMALL).fit(shards)
+    stopped_fit(DeepMIML(**SMALL), shards, tmp_path / "fit", monkeypatch, after=stop_after)
     known = sorted((tmp_path / "fit").glob("*.npz"))
     assert len(known) == stop_after
     assert sum(path.stat().st_size > 10_000 for path in known) <= 3  # states of older passes make room
