@@ -174,7 +174,7 @@ class _View:
             std=stdev(values) if len(values) > 1 else self._error_of_share(chosen, values, measure),
             count=count,
             missing=reason,
-            fit_seconds=_mean(done, "fit_seconds"),
+            fit_seconds=_mean([{"fit_seconds": fit_time(row)} for row in done], "fit_seconds"),
             predict_seconds=_mean(done, "predict_seconds"),
             peak_mb=_mean(done, "peak_mb"),
         )
@@ -265,7 +265,8 @@ class _View:
         row = self.rows.get(task.digest)
         if row is None or row["error"]:
             return None
-        times = {name: row[name] for name in ("fit_seconds", "predict_seconds") if row[name] is not None}
+        taken = {"fit_seconds": fit_time(row), "predict_seconds": row["predict_seconds"]}
+        times = {name: value for name, value in taken.items() if value is not None}
         value = express(measure, {**row["measures"], **times}, self.spec.get("named"))
         return value if value is not None and value == value else None
 
@@ -362,6 +363,18 @@ class _View:
         if len(versions) > 1:
             found.append(f"Rows come from several versions of bagwise: {', '.join(sorted(versions))}.")
         return tuple(found)
+
+
+def fit_time(row: Row) -> float | None:
+    """Seconds of a fit by the clock, or of the processor where other work on the machine stretched the clock.
+
+    Examples
+    --------
+    >>> fit_time({"fit_seconds": 9.0, "fit_cpu_seconds": 2.0})
+    2.0
+    """
+    clock, processor = row["fit_seconds"], row["fit_cpu_seconds"]
+    return clock if clock is None or processor is None else min(clock, processor)
 
 
 def _mean(rows: Sequence[Row], name: str) -> float | None:
