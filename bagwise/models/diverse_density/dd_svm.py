@@ -51,8 +51,8 @@ class DDSVM(ConceptClassifier):
     max_iter : int, default=100
         Limit on the iterations of L-BFGS from each start.
     tol : float, default=1e-5
-        Relative decrease of the objective at which a start rests. Less finds the same prototypes, as far as
-        ``merge`` tells them apart, in twice the time.
+        Relative decrease of the objective at which a start rests. Less finds about as many prototypes,
+        as far as ``merge`` tells them apart, in twice the time.
     scaling : {"standard", "minmax", "l2", "none"}, default="standard"
         What is done to instances first: features with mean 0 and variance 1 over the training instances
         (sparse ones are divided by one spread, not moved), features divided by their range, instances

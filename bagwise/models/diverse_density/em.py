@@ -18,7 +18,7 @@ from bagwise.models.svm.base import CELLS
 from bagwise.parallel import small_products
 
 _STEPS = 200  # of L-BFGS in an M-step
-_EXACT = 1e-4  # relative decrease at which they end: less costs thrice as much and ends no lower
+_EXACT = 1e-4  # relative decrease at which they end: less costs thrice as much, for objectives now lower, now higher
 
 
 class Choice(NamedTuple):
