@@ -19,7 +19,7 @@ from bagwise.errors import DataError
 from bagwise.media import find_files
 from bagwise.media.places import medium_of, place_columns
 from bagwise.media.recipe import places_of, recipe_of, transformer_of, transformers
-from bagwise.models import PooledClassifier
+from bagwise.models import PooledClassifier, PooledLogisticRegression
 
 MAKERS = {
     "audio": lambda folder: make_recordings(folder, 6, seconds=2.0, calls=(1, 3)),
@@ -176,7 +176,7 @@ def test_a_pipeline_is_cross_validated_saved_and_loaded(cls, params, files, tmp_
     if (transformed(cls, params, sources).sizes == 0).any():
         pytest.skip("a bag without instances")
     Y = np.array([[k % 2, 1 - k % 2] for k in range(6)])
-    pipeline = make_pipeline(cls(**params), PooledClassifier(random_state=0))
+    pipeline = make_pipeline(cls(**params), PooledLogisticRegression())
     assert len(cross_val_score(pipeline, sources, Y, cv=2, error_score="raise")) == 2
     pipeline.fit(sources, Y)
     bagwise.save(pipeline, tmp_path / "pipeline.skops")
