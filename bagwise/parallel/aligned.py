@@ -56,7 +56,9 @@ class _Spare:
             if fit:
                 best = min(fit, key=lambda k: len(self.pieces[k]))
                 return np.asarray(_Lent(self.pieces.pop(best)))[:n_bytes]
-            del self.pieces[:1]  # what waits is of another size: make room
+            small = [k for k, piece in enumerate(self.pieces) if len(piece) < n_bytes]
+            if small:  # arrays have grown: make room for them
+                del self.pieces[small[0]]
         return np.asarray(_Lent(np.empty(n_bytes + n_bytes // 64, dtype=np.uint8)))[:n_bytes]
 
     def give_back(self, piece: np.ndarray) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from bagwise.errors import DataError
 from bagwise.parallel import Parts, aligned, checkpoint, map_parts, map_reduce, read_ahead, watched
-from bagwise.parallel.aligned import Carried, aligned_empty, memory_used_again
+from bagwise.parallel.aligned import Carried, _spare, aligned_empty, memory_used_again
 from bagwise.parallel.journal import content_hash
 from bagwise.parallel.parts import add, ordered_sum
 
@@ -137,5 +137,13 @@ def test_memory_is_used_again_only_when_nothing_holds_it():
         assert again.ctypes.data == where and again.ctypes.data % 64 == 0
         again[:] = 3.0
         assert (other == 2.0).all()
+        del again
+        less = aligned_empty((150_000,), np.float64)  # the last part may be smaller
+        assert less.ctypes.data == where
+        del less
+        tiny = aligned_empty((20_000,), np.float64)  # not worth a piece as large
+        assert tiny.ctypes.data != where and len(_spare.pieces) == 1
+        large = aligned_empty((900_000,), np.float64)  # nor does a small one wait where arrays have grown
+        assert large.ctypes.data != where and not _spare.pieces
     del other  # after the last stream nothing waits
     assert aligned_empty((300_000,), np.float64).flags.writeable
