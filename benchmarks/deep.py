@@ -112,8 +112,8 @@ def show(rows: list[dict]) -> None:
         for name in models:
             cells = []
             for column in columns:
-                values = [r[measure] for r in rows if (r["set"], r["model"]) == (column, name)]
-                cells.append(f"{np.mean(values):.3f} ({np.std(values):.3f})" if values else "–")
+                mine = [r for r in rows if (r["set"], r["model"]) == (column, name)]
+                cells.append(_cell([r[measure] for r in mine], mine[0]["n_folds"] if mine else 0))
             print(f"| {name} | " + " | ".join(cells) + " |")
     print("\nfits, and seconds of one, mean\n")
     for name in models:
@@ -121,6 +121,14 @@ def show(rows: list[dict]) -> None:
             mine = [r for r in rows if (r["set"], r["model"]) == (column, name)]
             if mine:
                 print(f"{name:26} {column:16} {len(mine):4} {np.mean([r['seconds'] for r in mine]):8.1f}")
+
+
+def _cell(values: list[float], n_folds: int) -> str:
+    """Mean and deviation; how many folds, if some are missing."""
+    if not values:
+        return "–"
+    some = "" if len(values) == n_folds else f", {len(values)} folds"
+    return f"{np.mean(values):.3f} ({np.std(values):.3f}{some})"
 
 
 def rows_of(paths) -> list[dict]:
