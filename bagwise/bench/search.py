@@ -22,7 +22,7 @@ from bagwise.model_selection import MultilabelKFold, select_mimlfast
 from bagwise.preprocessing import OnInstances
 from bagwise.utils.memo import shared_work
 
-_KEYS = {"grid", "cv", "scoring", "kind", "rounds", "keep"}
+_KEYS = {"grid", "cv", "scoring", "kind", "rounds"}
 
 
 def search(
@@ -109,8 +109,7 @@ def search_mimlfast(
 ) -> tuple[Any, dict[str, Any]]:
     """The search of MIMLfast's own paper, whose settings share their work down to the starting points.
 
-    ``divide`` in the grid are numbers that features are divided by before anything else; ``keep`` is the
-    share of the settings that goes on after each check, a third by default.
+    ``divide`` in the grid are numbers that features are divided by before anything else.
     """
     grid = dict(spec["grid"])
     best: Any = None
