@@ -119,9 +119,7 @@ def search_mimlfast(
         for step in first:
             scaled = step.fit_transform(scaled)
         options = {"cv": spec["cv"], "random_state": seed, "show_progress": False, "refit": False}
-        found = select_mimlfast(
-            scaled, y, estimator=model, grid=grid, keep=spec.get("keep", 1 / 3), **options
-        )
+        found = select_mimlfast(scaled, y, estimator=model, grid=grid, **options)
         if best is None or found.best_loss < best[0].best_loss:
             best = found, first, scaled, {} if by is None else {"divide": by}
     found, first, scaled, own = best
