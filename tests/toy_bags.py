@@ -1,7 +1,10 @@
 """Small bags that tests of several rooms share."""
 
+import pickle
+
 import numpy as np
 
+import bagwise
 from bagwise import Bags
 
 
@@ -15,6 +18,17 @@ def planted(n_bags=40, d=3, noise=0.6, seed=0, at=4.0):
     rows = offsets[:-1] + rng.integers(0, sizes)
     X[rows[y == 1], 0] += at
     return Bags(X, offsets), y, rows[y == 1]
+
+
+def planted_and_stored(model, folder):
+    """Learn the planted instances beside constant labels; a model file and a pickle answer the same."""
+    bags, y, _ = planted()
+    model.fit(bags, np.column_stack([y, np.ones_like(y), 1 - y, np.zeros_like(y)]))
+    bagwise.save(model, folder / "model.skops")
+    S = model.decision_function(bags)
+    np.testing.assert_array_equal(bagwise.load(folder / "model.skops").decision_function(bags), S)
+    np.testing.assert_array_equal(S[:, [1, 3]], np.tile([1.0, -1.0], (len(y), 1)))
+    return bags, pickle.loads(pickle.dumps(model))
 
 
 def random_bags(n_bags, d=3, *, seed=0, smallest=1, largest=5):

@@ -1,15 +1,12 @@
 """Diverse density against a grid, and what all models of concepts share."""
 
-import pickle
-
 import numpy as np
 import pytest
 from density_references import plain_density, plain_q, scipy_minimum
 from scipy import sparse
 from sklearn.preprocessing import StandardScaler
-from toy_bags import planted
+from toy_bags import planted, planted_and_stored
 
-import bagwise
 from bagwise import Bags
 from bagwise.models import DDSVM, EMDD, MCEMDD, DiverseDensity
 from bagwise.models.diverse_density.diverse_density import densest
@@ -93,14 +90,8 @@ def test_the_planted_point_is_found():
 
 @pytest.mark.parametrize("model", FAMILY, ids=str)
 def test_a_concept_model_saved_and_loaded(model, tmp_path):
-    bags, y, _ = planted()
-    Y = np.column_stack([y, np.ones_like(y), 1 - y, np.zeros_like(y)])
-    model.fit(bags, Y)
-    bagwise.save(model, tmp_path / "model.skops")
-    S = model.decision_function(bags)
-    np.testing.assert_array_equal(bagwise.load(tmp_path / "model.skops").decision_function(bags), S)
-    np.testing.assert_array_equal(S[:, [1, 3]], np.tile([1.0, -1.0], (len(y), 1)))  # constant labels
-    F = pickle.loads(pickle.dumps(model)).instance_scores(bags)
+    bags, again = planted_and_stored(model, tmp_path)
+    F = again.instance_scores(bags)
     np.testing.assert_array_equal(F[:, [1, 3]], np.tile([1.0, -1.0], (len(F), 1)))
 
 

@@ -1,15 +1,12 @@
 """What the machines of one label share: files, CSR, blocks, scaling, refusals; and codebooks."""
 
-import pickle
-
 import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
 from sklearn.svm import SVC
-from toy_bags import planted, random_bags
+from toy_bags import planted, planted_and_stored, random_bags
 
-import bagwise
 from bagwise import Bags
 from bagwise.models import MILES, MISVM, CodebookSVM, SetKernelSVM
 from bagwise.models._shared.scaling import apply_scaling, learn_scaling
@@ -24,14 +21,8 @@ FAMILY += [CodebookSVM(10, random_state=0), MISVM(kernel="linear"), SetKernelSVM
 
 @pytest.mark.parametrize("model", FAMILY, ids=str)
 def test_saved_and_loaded(model, tmp_path):
-    bags, y, _ = planted()
-    Y = np.column_stack([y, np.ones_like(y), 1 - y, np.zeros_like(y)])
-    model.fit(bags, Y)
-    bagwise.save(model, tmp_path / "model.skops")
-    S = model.decision_function(bags)
-    np.testing.assert_array_equal(bagwise.load(tmp_path / "model.skops").decision_function(bags), S)
-    np.testing.assert_array_equal(S[:, [1, 3]], np.tile([1.0, -1.0], (len(y), 1)))  # constant labels
-    assert pickle.loads(pickle.dumps(model)).instance_scores(bags).shape == (bags.n_instances, 4)
+    bags, again = planted_and_stored(model, tmp_path)
+    assert again.instance_scores(bags).shape == (bags.n_instances, 4)
 
 
 @pytest.mark.parametrize("model", FAMILY, ids=str)
