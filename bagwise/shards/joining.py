@@ -13,7 +13,7 @@ from bagwise.bags import Bags, MultiViewBags
 from bagwise.dataset import UNKNOWN, Dataset
 from bagwise.errors import DataError
 
-__all__ = ["KnownHashes", "bag_bytes", "id_hashes", "join", "views_of", "without_instances"]
+__all__ = ["KnownHashes", "bag_bytes", "id_hashes", "join", "views_of", "without_ids", "without_instances"]
 
 ONE_VIEW = "instances"
 
@@ -100,6 +100,20 @@ def without_instances(data: Dataset) -> Dataset:
     if isinstance(data.bags, MultiViewBags):
         return replace(data, bags=MultiViewBags({name: thin(view) for name, view in data.bags.views.items()}))
     return replace(data, bags=thin(data.bags))
+
+
+def without_ids(data: Dataset) -> Dataset:
+    """A data set whose bags are called by position: those of a slice keep the places they had before."""
+
+    def nameless(bags: Bags) -> Bags:
+        new = bags._derive(bags.X, bags.offsets, None, bags.instance_info)
+        new.ids_given = False
+        return new
+
+    if isinstance(data.bags, MultiViewBags):
+        views = {name: nameless(view) for name, view in data.bags.views.items()}
+        return replace(data, bags=MultiViewBags(views))
+    return replace(data, bags=nameless(data.bags))
 
 
 def join(pieces: Sequence[Dataset]) -> Dataset:

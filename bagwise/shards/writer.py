@@ -30,6 +30,7 @@ from bagwise.shards.joining import (
     join,
     joined_names,
     views_of,
+    without_ids,
     without_instances,
 )
 from bagwise.shards.manifest import MANIFEST, PARTIAL, Manifest, PartFacts, part_name
@@ -259,6 +260,8 @@ class ShardWriter:
         empty = any(view.n_features == 0 for view in views_of(pieces[0].bags).values())
         flat = self.flat and not sparse and not empty
         data = join([without_instances(piece) for piece in pieces] if flat else pieces)
+        if not data.bags.ids_given:
+            data = without_ids(data)
         bags = data.bags
         hashes = id_hashes(bags.bag_ids) if bags.ids_given else np.empty(0, np.uint64)
         self._check_ids(bags, hashes)
