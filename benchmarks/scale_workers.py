@@ -157,7 +157,7 @@ def _one_pass(crowd, client, n, part_seconds, parts_each, kilobytes, deaths) -> 
         done.set()
         thread.join()
         busy = crowd.scheduler_seconds() - busy
-    n_tasks = -(-len(items) // run_length(len(items), items[0].n_bytes, n))
+    n_tasks = -(-len(items) // run_length([item.n_bytes for item in items], n))
     same = np.array_equal(found, expected)
     print(f"{n:7,d} {len(items):7,d} {n_tasks:6,d} {took:5.1f}s {ideal:5.1f}s {busy:8.2f}s "
           f"{1e3 * busy / n_tasks:7.2f}ms {deaths:6d}   {same}", flush=True)  # fmt: skip

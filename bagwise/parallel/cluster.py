@@ -21,6 +21,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from bagwise.errors import BagwiseError, OptionalDependencyError
@@ -119,23 +120,26 @@ class _Plan(NamedTuple):
     homes: list[str] | None  # workers that were asked to keep them, None where each pass loads them
 
 
-def run_length(n_parts: int, part_bytes: float, n_threads: int) -> int:
+def run_length(part_bytes: Any, n_threads: int) -> int:
     """Parts per task, a power of two: the shortest pass, with what tasks cost and workers wait for the last.
 
     Examples
     --------
-    >>> run_length(76, 128 << 20, 2), run_length(76, 1000, 2)
+    >>> run_length([128 << 20] * 76, 2), run_length([1000] * 76, 2)
     (2, 64)
-    >>> run_length(29_800, 128 << 20, 1000)  # 4 TB
+    >>> run_length([128 << 20] * 22 + [50 << 20], 2)  # longer runs would leave one less to do
+    1
+    >>> run_length([128 << 20] * 29_800, 1000)  # 4 TB
     32
     """
-    each = part_bytes * _BYTE_SECONDS
+    each = np.asarray(part_bytes, dtype=float) * _BYTE_SECONDS
 
     def seconds(length: int) -> float:
-        n_tasks = -(-n_parts // length)
-        return -(-n_tasks // n_threads) * length * each + n_tasks * _TASK_SECONDS
+        runs = np.add.reduceat(each, np.arange(0, len(each), length))
+        turns = np.append(runs, np.zeros(-len(runs) % n_threads)).reshape(-1, n_threads)
+        return float(turns.sum(axis=0).max() + len(runs) * _TASK_SECONDS)
 
-    lengths = [2**k for k in range(n_parts.bit_length()) if k == 0 or 2**k * each <= _LONGEST]
+    lengths = [2**k for k in range(len(each).bit_length()) if k == 0 or 2**k * each.mean() <= _LONGEST]
     return min(lengths, key=seconds)
 
 
@@ -253,8 +257,9 @@ class Cluster:
     def _planned(self, parts: Parts) -> _Plan:
         """Runs of parts, kept on the workers where there is room for them."""
         workers = dict(sorted(self.client.nthreads().items()))
-        n_bytes = float(sum(part.n_bytes for part in parts.items))
-        length = run_length(len(parts), n_bytes / len(parts), max(1, sum(workers.values())))
+        each = [part.n_bytes for part in parts.items]
+        n_bytes = float(sum(each))
+        length = run_length(each, max(1, sum(workers.values())))
         known = self._known(parts)
         # workers come and go; only many more of them are worth loading the parts in other runs
         if known is not None and length > known.length // 4:
