@@ -9,11 +9,13 @@ so the same input gives the same bits on the same card. The module imports torch
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+
+from bagwise.utils.devices import loops_for_card
 
 __all__ = [
     "Segments",
@@ -198,6 +200,7 @@ def transposed_product(R: Tensor, X: Tensor) -> Tensor:
 
 _SLAB = 4096  # rows whose products are added in the type they have
 _PIECE = 1024  # rows that one thread of a card adds up; longer bags are cut, so that no thread works alone
+_loops = partial(loops_for_card, "bagwise.kernels.triton_ops")
 
 
 def _reduce(X: Tensor, at: Segments, how: str) -> Tensor:
@@ -326,25 +329,15 @@ class _Gated(torch.autograd.Function):
         return _gate_back(P, for_gates, for_scores, ctx.width), None, None
 
 
-@cache
-def _on_card() -> Any:
-    """Loops for a card, where its compiler is there."""
-    try:
-        from bagwise.kernels import triton_ops
-    except ImportError:
-        return None
-    return triton_ops
-
-
 def _gate(P: Tensor, width: int) -> Tensor:
-    if P.is_cuda and P.is_contiguous() and _on_card() is not None:
-        return _on_card().gate(P, width)
+    if P.is_cuda and P.is_contiguous() and _loops() is not None:
+        return _loops().gate(P, width)
     return torch.tanh(P[:, :width]) * torch.sigmoid(P[:, width : 2 * width])
 
 
 def _gate_back(P: Tensor, for_gates: Tensor, for_scores: Tensor, width: int) -> Tensor:
-    if P.is_cuda and P.is_contiguous() and _on_card() is not None:
-        return _on_card().gate_back(P, for_gates.contiguous(), for_scores.contiguous(), width)
+    if P.is_cuda and P.is_contiguous() and _loops() is not None:
+        return _loops().gate_back(P, for_gates.contiguous(), for_scores.contiguous(), width)
     V, U = torch.tanh(P[:, :width]), torch.sigmoid(P[:, width : 2 * width])
     out = torch.zeros_like(P)
     out[:, :width] = for_gates * U * (1.0 - V * V)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,25 @@ def card_for(device: str, work: float) -> Any:
     if device == "cpu" or (device == "auto" and (work < _WORTH_A_CARD or not card_there())):
         return None
     return torch_device("cuda" if device == "auto" else device)
+
+
+@cache
+def loops_for_card(module: str) -> Any:
+    """The module with loops compiled for a card, None where Triton, which compiles them, is not there.
+
+    Examples
+    --------
+    >>> loops_for_card("bagwise.utils.no_such_module")
+    Traceback (most recent call last):
+    ...
+    ModuleNotFoundError: No module named 'bagwise.utils.no_such_module'
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        if (error.name or "").startswith("bagwise"):
+            raise  # a wrong name is no missing compiler
+        return None
 
 
 def card_there(device: str = "cuda") -> bool:

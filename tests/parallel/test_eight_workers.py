@@ -11,8 +11,9 @@ import time
 
 import numpy as np
 import pytest
+from learned_bits import same_bits
 
-from bagwise import Bags, ShardedBags, load_dataset, on_cluster
+from bagwise import ShardedBags, load_dataset, on_cluster
 from bagwise.models import MIMLGP, MMMIL, MIMLFast, MIMLMix, ORedLogisticRegression
 from bagwise.parallel import cluster as room
 from bagwise.parallel import watched
@@ -38,6 +39,7 @@ from bagwise import ShardedBags
 from distributed import Worker
 
 address, folder, shards, learners = sys.argv[1:]
+sys.path.append(os.path.dirname(os.path.dirname(learners)))  # what tests share
 warnings.simplefilter("ignore")
 for make in runpy.run_path(learners)["LEARNERS"].values():  # compiled loops are there before the fork
     make().fit(ShardedBags.open(shards))
@@ -56,32 +58,6 @@ for _ in range(8):
 for child in children:
     os.waitpid(child, 0)
 """
-
-
-def flat(name, value):
-    if isinstance(value, Bags):
-        value = (value.X, value.offsets)
-    if isinstance(value, (list, tuple)):
-        for k, item in enumerate(value):
-            yield from flat(f"{name}[{k}]", item)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from flat(f"{name}[{key}]", item)
-    elif isinstance(value, (np.ndarray, float, int)):
-        yield name, np.asarray(value)
-
-
-def learned(model):
-    """Everything learned, flat."""
-    names = [name for name in vars(model) if name.endswith("_") and not name.startswith("_")]
-    return {key: item for name in names for key, item in flat(name, getattr(model, name))}
-
-
-def same_bits(found, expected):
-    found, expected = learned(found), learned(expected)
-    assert found.keys() == expected.keys() and len(expected) > 3
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 @pytest.fixture(autouse=True)

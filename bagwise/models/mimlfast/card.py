@@ -10,7 +10,7 @@ by atomic operations; the same seed gives the same bits on the same card.
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,22 +21,14 @@ from bagwise.kernels.torch_ops import Segments, _reduce
 from bagwise.models.mimlfast.card_layout import Batch, Layout
 from bagwise.models.mimlfast.card_scores import CardForward
 from bagwise.models.mimlfast.plan import Plan
+from bagwise.utils.devices import loops_for_card
 
 __all__ = ["CardTrainer"]
 
 _BETA1, _BETA2, _TINY = 0.9, 0.99, 1e-8
 _CELLS = 1 << 26  # comparisons of labels made at a time
 _LARGEST_TABLE = 1 << 14  # labels beyond which ranks of a bag do not fit one program of the card
-
-
-@cache
-def _loops() -> Any:
-    """Loops for a card, where its compiler is there."""
-    try:
-        from bagwise.models.mimlfast import card_triton
-    except ImportError:
-        return None
-    return card_triton
+_loops = partial(loops_for_card, "bagwise.models.mimlfast.card_triton")
 
 
 class CardTrainer:

@@ -9,7 +9,7 @@ the same card.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,14 @@ from bagwise.models.mm_mil.parts import OfParts, together
 from bagwise.models.mm_mil.problem import to_cluster
 from bagwise.models.mm_mil.solvers import Solution
 from bagwise.parallel import Lockstep
+from bagwise.utils.devices import loops_for_card
 
 __all__ = ["learn_on_card", "log_odds", "losses", "predicted_on_card"]
 
 Tensor = torch.Tensor
 _CELLS = 1 << 26  # activations at a time
 _LONGEST = 1024  # bags with more instances are not for one thread of the card
+_loops = partial(loops_for_card, "bagwise.models.mm_mil.card_triton")
 
 
 # ---------------------------------------------------------------------- learning
@@ -258,16 +260,6 @@ def losses(F: Tensor, at: Segments, signs: Tensor, sharpness: Tensor) -> tuple[T
     # dr/da = q+ (1 - y) + q- y; dr/ds = q+ - q-
     G = torch.cat([(plus * (1.0 - y) + minus * y) * share, (plus - minus) * share], dim=1)
     return smooth, hard, G
-
-
-@cache
-def _loops() -> Any:
-    """Loops for a card, where its compiler is there."""
-    try:
-        from bagwise.models.mm_mil import card_triton
-    except ImportError:
-        return None
-    return card_triton
 
 
 # ---------------------------------------------------------------------- predicting

@@ -9,7 +9,7 @@ background that may be anywhere needs no phantom instance here: it is in every s
 
 from __future__ import annotations
 
-from functools import cache
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ import torch
 from bagwise.bags import runs
 from bagwise.kernels.torch_move import as_tensor
 from bagwise.kernels.torch_ops import Segments, segment_sum
+from bagwise.utils.devices import loops_for_card
 
 __all__ = ["MOST_LABELS", "TOLERANCE", "Group", "groups_of", "union_residuals"]
 
@@ -26,6 +27,7 @@ MOST_LABELS = 12
 TOLERANCE = 1e-7
 _CELLS = 1 << 24  # subsets of all instances at a time, where Triton is not there
 _UNIT_ROUNDOFF = 2.0**-53
+_loops = partial(loops_for_card, "bagwise.models.ored.union_triton")
 
 
 class Group(NamedTuple):
@@ -93,15 +95,6 @@ def union_residuals(logits: Tensor, groups: list[Group], out: Tensor) -> tuple[T
     )
     lost = torch.isnan(loglik)
     return torch.where(lost, 0.0, loglik * weights).sum(), bags[lost]
-
-
-@cache
-def _loops() -> Any:
-    try:
-        from bagwise.models.ored import union_triton
-    except ImportError:
-        return None
-    return union_triton
 
 
 def needed_cover(sizes: Any, k: int) -> Any:
