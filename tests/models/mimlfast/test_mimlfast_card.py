@@ -5,6 +5,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'bagwise[torch]')")
 
+from small_card import full, no_room_beyond  # noqa: E402
+
 from bagwise.datasets import make_msra_like  # noqa: E402
 from bagwise.models import MIMLFast  # noqa: E402
 from bagwise.models._shared import instances_torch  # noqa: E402
@@ -111,15 +113,7 @@ def test_steps_that_do_not_fit_are_made_in_pieces(data, device, resident, monkey
         _, whole = trainers(data, device, 3, workers)
         _, there = trainers(data, device, 3, workers)
         whole.epoch()
-        plain, tried = CardTrainer._gradient, []
-
-        def tight(self, number):
-            tried.append(self.layout.n_bags)
-            if self.layout.n_bags > 9:
-                raise torch.cuda.OutOfMemoryError
-            return plain(self, number)
-
-        monkeypatch.setattr(CardTrainer, "_gradient", tight)
+        no_room_beyond(monkeypatch, CardTrainer, "_gradient", 9, size=lambda trainer: trainer.layout.n_bags)
         there.epoch()
         assert there.piece_bags == 7 and there.layout.n_pieces == 5
         monkeypatch.undo()
@@ -156,10 +150,7 @@ def test_a_pass_that_breaks_off_goes_on_where_it_was(data, device, monkeypatch):
         np.testing.assert_allclose(there.losses, whole.losses, rtol=1e-4)
         np.testing.assert_allclose(there.state["A"], whole.state["A"], atol=1e-4)
 
-        def never(*_):
-            raise torch.cuda.OutOfMemoryError
-
-        monkeypatch.setattr(CardTrainer, "_gradient", never)
+        monkeypatch.setattr(CardTrainer, "_gradient", full)
         with pytest.raises(torch.cuda.OutOfMemoryError, match="does not fit the card; use device='cpu'"):
             there.epoch()
 
@@ -170,15 +161,8 @@ def test_instances_and_scores_that_do_not_fit(data, device, monkeypatch):
         _, there = trainers(data, device, 3, workers)
         some = np.arange(0, 220, 3)
         expected = there.scores(some)
-        plain, tried = card_scores._reduce, []
-
-        def tight(S, *rest):
-            tried.append(len(S))
-            if len(S) > 100:
-                raise torch.cuda.OutOfMemoryError
-            return plain(S, *rest)
-
-        monkeypatch.setattr(card_scores, "_reduce", tight)
+        plain = card_scores._reduce
+        tried = no_room_beyond(monkeypatch, card_scores, "_reduce", 100)
         for _ in range(2):
             np.testing.assert_allclose(there.scores(some), expected, atol=1e-4)
         assert 1 <= sum(n > 100 for n in tried) <= 3
@@ -188,7 +172,7 @@ def test_instances_and_scores_that_do_not_fit(data, device, monkeypatch):
     expected = model.decision_function(data.bags)
     if device == "cpu":
         monkeypatch.setattr(predict, "card_for", lambda *_: torch.device("cpu"))
-    monkeypatch.setattr(card_scores, "_reduce", tight)
+    no_room_beyond(monkeypatch, card_scores, "_reduce", 100)
     np.testing.assert_allclose(
         model.set_params(device="cuda").decision_function(data.bags),
         expected,
@@ -196,10 +180,6 @@ def test_instances_and_scores_that_do_not_fit(data, device, monkeypatch):
     )
 
     plain_moved = instances_torch.moved
-
-    def full(*_):
-        raise torch.cuda.OutOfMemoryError
-
     monkeypatch.setattr(instances_torch, "moved", full)
     store = Instances(data.bags.X, torch.device(device))
     monkeypatch.setattr(instances_torch, "moved", plain_moved)

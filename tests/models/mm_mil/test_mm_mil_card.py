@@ -5,6 +5,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'bagwise[torch]')")
 
+from small_card import full, no_room_beyond  # noqa: E402
+
 from bagwise import Bags  # noqa: E402
 from bagwise.datasets import make_sub_concepts  # noqa: E402
 from bagwise.kernels.torch_ops import Segments  # noqa: E402
@@ -128,22 +130,14 @@ def test_a_pass_that_does_not_fit_is_made_in_smaller_pieces(device, monkeypatch)
     asked = answers(X, offsets, Y, device)
     question = [("losses", 0, rng.normal(size=(5, 6)), 3.0, None)]
     expected = asked(question)[0]
-    plain, tried = card_room.losses, []
-
-    def tight(F, *rest):
-        tried.append(len(F))
-        if len(F) > 20:
-            raise torch.cuda.OutOfMemoryError
-        return plain(F, *rest)
-
-    monkeypatch.setattr(card_room, "losses", tight)
+    tried = no_room_beyond(monkeypatch, card_room, "losses", 20)
     asked.cells = 6 * len(X)
     for _ in range(2):
         found = asked(question)[0]
         np.testing.assert_allclose(found[:2], expected[:2], rtol=1e-12)
         np.testing.assert_allclose(found[2], expected[2], atol=1e-12)
     assert sum(n > 20 for n in tried) <= 4  # and stay so
-    monkeypatch.setattr(card_room, "losses", lambda *_: tight(torch.ones(99)))
+    monkeypatch.setattr(card_room, "losses", full)
     with pytest.raises(torch.cuda.OutOfMemoryError, match=r"does not fit the card; use device='cpu'"):
         asked(question)
 
@@ -151,9 +145,6 @@ def test_a_pass_that_does_not_fit_is_made_in_smaller_pieces(device, monkeypatch)
 @DEVICES
 def test_features_that_do_not_fit_are_made_in_every_pass(device, monkeypatch):
     X, _, _, _ = small(3)
-
-    def full(*_, **__):
-        raise torch.cuda.OutOfMemoryError
 
     monkeypatch.setattr(card_features, "moved", full)
     kernel = landmark_kernel(lambda rows: X[rows], len(X), 10, 0.5, np.random.RandomState(0))
@@ -194,15 +185,7 @@ def test_scores_do_not_depend_on_pieces(device, monkeypatch):
     expected = model.decision_function(data.bags), model.instance_scores(data.bags)
     clusters = model.bag_clusters(data.bags)
     on_device(monkeypatch, device)
-    plain, tried = card_room.log_odds, []
-
-    def tight(F):
-        tried.append(len(F))
-        if len(F) > 50:
-            raise torch.cuda.OutOfMemoryError
-        return plain(F)
-
-    monkeypatch.setattr(card_room, "log_odds", tight)
+    tried = no_room_beyond(monkeypatch, card_room, "log_odds", 50)
     model.device = "cuda"
     np.testing.assert_allclose(model.decision_function(data.bags), expected[0], atol=1e-9)
     np.testing.assert_allclose(model.instance_scores(data.bags), expected[1], atol=1e-9)

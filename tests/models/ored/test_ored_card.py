@@ -5,6 +5,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'bagwise[torch]')")
 
+from small_card import full, no_room_beyond  # noqa: E402
+
 from bagwise import Bags  # noqa: E402
 from bagwise.base.blocks import Block  # noqa: E402
 from bagwise.datasets.synthetic import make_miml  # noqa: E402
@@ -89,25 +91,14 @@ def test_runs_that_do_not_fit_are_halved(device, monkeypatch):
     setup, block = problem(4)
     there, W, value, gradient = same(setup, block, device)
     assert len(there._runs) == 1
-    plain = card_room._Run.value_and_gradient
-
-    def tight(run, X, V, intercept):
-        if run.b - run.a > 20:
-            raise torch.cuda.OutOfMemoryError
-        return plain(run, X, V, intercept)
-
-    monkeypatch.setattr(card_room._Run, "value_and_gradient", tight)
+    no_room_beyond(monkeypatch, card_room._Run, "value_and_gradient", 20, size=lambda run: run.b - run.a)
     again, G = there.value_and_gradient(W)
     assert again == pytest.approx(value, rel=1e-9)
     np.testing.assert_allclose(G, gradient, atol=1e-4)
     first = there._runs[0]
     assert (first.a, first.b) == (0, 17) and there._runs[-1].b == 70
     assert there.value_and_gradient(W)[0] == again  # and stay so
-
-    def never(*_):
-        raise torch.cuda.OutOfMemoryError
-
-    monkeypatch.setattr(card_room._Run, "value_and_gradient", never)
+    monkeypatch.setattr(card_room._Run, "value_and_gradient", full)
     with pytest.raises(torch.cuda.OutOfMemoryError, match="does not fit the card"):
         there.value_and_gradient(W)
 
