@@ -8,53 +8,26 @@ import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from bagwise.bags import Bags, MultiViewBags, bag_numbers
+from bagwise.bags import Bags, bag_numbers
 from bagwise.dataset import Dataset
 from bagwise.errors import DataError
 from bagwise.io._parquet_columns import names_from_lists
 from bagwise.parallel import read_ahead
 from bagwise.shards import reading
 from bagwise.shards.joining import join
-from bagwise.shards.manifest import Manifest, PartFacts
+from bagwise.shards.manifest import Manifest
 from bagwise.shards.place import Place
+from bagwise.shards.sides import side_at_random, side_of_groups
+from bagwise.shards.source import PartSource, one_view
 from bagwise.shards.writer import write_shards
 
 __all__ = ["ShardedBags"]
-
-
-class PartSource(NamedTuple):
-    """One part of shards, to be loaded here or in another process."""
-
-    place: Place
-    facts: PartFacts
-    label_names: tuple[str, ...] | None
-    first: int
-    which: np.ndarray | None
-    view: str | None
-    held: Dataset | None = None
-    after: tuple[Any, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Where the part lies."""
-        return self.place.join(self.facts.file)
-
-    def load(self) -> Dataset:
-        """The bags that are taken from it."""
-        if self.held is not None:
-            return self.held
-        data = reading.read_part(self.place, self.facts, self.label_names, self.first)
-        data = data if self.which is None else data[_run(self.which)]
-        data = data if self.view is None else one_view(data, self.view)
-        for transformer in self.after:
-            data = replace(data, bags=transformer.transform(data.bags))
-        return data
 
 
 class ShardedBags:
@@ -150,6 +123,11 @@ class ShardedBags:
             for part, which in zip(self.manifest.parts, self._which)
         ]
         return np.array(counts, dtype=np.int64)
+
+    @cached_property
+    def _firsts(self) -> np.ndarray:
+        """Place of the first bag of every part among all bags of all parts."""
+        return np.cumsum([0, *(part.n_bags for part in self.manifest.parts)])
 
     def __len__(self) -> int:
         return int(self.part_bags.sum())
@@ -293,21 +271,16 @@ class ShardedBags:
 
     def source(self, k: int) -> PartSource:
         """All that is needed to load part ``k`` in another process."""
-        first = sum(part.n_bags for part in self.manifest.parts[:k])
-        names = self.label_names if self.has_labels else None
         return PartSource(
             self.place,
             self.manifest.parts[k],
-            names,
-            first,
+            self.label_names if self.has_labels else None,
+            int(self._firsts[k]),
             self._which[k],
             self._view,
-            self._held_part(k),
+            None if self._held is None else self._held[k],
             self._after,
         )
-
-    def _held_part(self, k: int) -> Dataset | None:
-        return None if self._held is None else self._held[k]
 
     def __iter__(self) -> Iterator[Dataset]:
         """Go over the parts that have any bag; the next one is read while the last is worked on."""
@@ -326,9 +299,12 @@ class ShardedBags:
     def in_memory(self) -> ShardedBags:
         """The same shards with all parts held in memory: models give the same numbers, faster."""
         held = {k: self.part(k) for k in range(self.n_parts)}
-        return ShardedBags(
-            self.place, self.manifest, which=self._which, view=self._view, held=held, after=self._after
-        )
+        return self._with(held=held)
+
+    def _with(self, **changes: Any) -> ShardedBags:
+        """The same shards but for these facts."""
+        same = {"which": self._which, "view": self._view, "held": self._held, "after": self._after}
+        return ShardedBags(self.place, self.manifest, **{**same, **changes})
 
     # ------------------------------------------------------------------ cutting, without copying
 
@@ -353,9 +329,7 @@ class ShardedBags:
             for c, old, part in zip(chosen, self._which, self.manifest.parts)
         ]
         held = None if self._held is None else {k: self._held[k][c] for k, c in enumerate(chosen)}
-        return ShardedBags(
-            self.place, self.manifest, which=which, view=self._view, held=held, after=self._after
-        )
+        return self._with(which=which, held=held)
 
     def _published(self, name: str) -> ShardedBags:
         if name not in self.manifest.splits:
@@ -396,15 +370,9 @@ class ShardedBags:
         for k, n in enumerate(self.part_bags):
             if by_group:
                 names = self._cut(k, self._column(k, "group")).astype(str).tolist()
-                drawn = {name: _share(name, random_state) for name in set(names)}
-                sides.append(np.array([drawn[name] < test_size for name in names], dtype=bool))
-                continue
-            rng = np.random.default_rng([random_state, k])
-            test = np.zeros(n, dtype=bool)
-            wanted = test_size * n
-            n_test = int(wanted) + int(rng.random() < wanted - int(wanted))  # right on the average
-            test[rng.permutation(n)[:n_test]] = True
-            sides.append(test)
+                sides.append(side_of_groups(names, test_size, random_state))
+            else:
+                sides.append(side_at_random(n, test_size, [random_state, k]))
         return (
             self._taking([np.flatnonzero(~side) for side in sides]),
             self._taking([np.flatnonzero(side) for side in sides]),
@@ -427,7 +395,7 @@ class ShardedBags:
         if name not in self.view_names:
             raise KeyError(f"no view {name!r}; the views are {', '.join(self.view_names) or 'none'}")
         held = None if self._held is None else {k: one_view(d, name) for k, d in self._held.items()}
-        return ShardedBags(self.place, self.manifest, which=self._which, view=name, held=held)
+        return self._with(view=name, held=held)
 
     def after(self, transformer: Any) -> ShardedBags:
         """The same bags after a fitted transformer of their instances, applied whenever a part is loaded.
@@ -440,10 +408,7 @@ class ShardedBags:
         held = None
         if self._held is not None:
             held = {k: replace(d, bags=transformer.transform(d.bags)) for k, d in self._held.items()}
-        steps = (*self._after, transformer)
-        return ShardedBags(
-            self.place, self.manifest, which=self._which, view=self._view, held=held, after=steps
-        )
+        return self._with(held=held, after=(*self._after, transformer))
 
     # ------------------------------------------------------------------ columns of parts
 
@@ -463,8 +428,7 @@ class ShardedBags:
 
     def _ids(self, k: int) -> np.ndarray:
         if not any(about["named_bags"] for about in self._views.values()):
-            first = sum(part.n_bags for part in self.manifest.parts[:k])
-            return self._cut(k, np.arange(first, first + self.manifest.parts[k].n_bags))
+            return self._cut(k, self._firsts[k] + np.arange(self.manifest.parts[k].n_bags))
         return self._cut(k, self._column(k, "bag_id"))
 
     def _sizes(self, k: int) -> np.ndarray:
@@ -478,12 +442,6 @@ def _whole(which: np.ndarray, n_bags: int) -> np.ndarray | None:
     return None if len(which) == n_bags else which
 
 
-def _run(which: np.ndarray) -> np.ndarray | slice:
-    """Consecutive bags as a slice, which shares memory."""
-    n = len(which)
-    return slice(int(which[0]), int(which[0]) + n) if n and which[-1] - which[0] == n - 1 else which
-
-
 def _one_bag(about: Mapping[str, Any], steps: tuple[Any, ...]) -> Bags:
     """A bag of one instance as the parts hold them, after some transformers."""
     X: Any = np.zeros((1, about["n_features"]), dtype=np.dtype(about["dtype"]))
@@ -491,16 +449,3 @@ def _one_bag(about: Mapping[str, Any], steps: tuple[Any, ...]) -> Bags:
     for transformer in steps:
         bags = transformer.transform(bags)
     return bags
-
-
-def one_view(data: Dataset, view: str) -> Dataset:
-    """A data set with one of its views."""
-    assert isinstance(data.bags, MultiViewBags)
-    known = data.instance_Y.get(view) if isinstance(data.instance_Y, dict) else None
-    return replace(data, bags=data.bags[view], instance_Y=known)
-
-
-def _share(name: str, seed: int) -> float:
-    """A number from 0 to 1 that depends on a name and a seed alone."""
-    drawn = hashlib.blake2b(name.encode(), digest_size=8, salt=str(seed).encode()[:16]).digest()
-    return int.from_bytes(drawn, "little") / 2.0**64
