@@ -20,7 +20,7 @@ from bagwise.errors import DataError
 from bagwise.metrics import get_scorer
 from bagwise.model_selection import MultilabelKFold, select_mimlfast
 from bagwise.preprocessing import OnInstances
-from bagwise.utils.memo import shared_work
+from bagwise.utils.memo import shared_work, unchanging
 
 _KEYS = {"grid", "cv", "scoring", "kind", "rounds"}
 
@@ -57,6 +57,8 @@ def _best(model, start, settings, spec, bags, y, seed):
     """Settings that are left after every round, the last of which is that of the model as it is."""
     folds, scorer = _folds_and_scorer(model, spec, y, seed)
     parts = [(bags[train], y[train], bags[test], y[test]) for train, test in folds.split(bags, y)]
+    for bags_in, _, bags_out, _ in parts:
+        unchanging(getattr(bags_in, "X", None), getattr(bags_out, "X", None))
     left = list(range(len(settings)))
     for params, keep in rounds_of(spec):
         if len(left) == 1:
@@ -101,7 +103,7 @@ def _with(model, start, params):
 
 
 def _mean_score(model, scorer, parts):
-    return float(np.mean([scorer(clone(model).fit(*part[:2]), *part[2:]) for part in parts]))
+    return float(np.mean([scorer(model.fit(*part[:2]), *part[2:]) for part in parts]))
 
 
 def search_mimlfast(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache
 from typing import Any
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from bagwise.parallel.local import threads
 
@@ -23,7 +25,15 @@ def small_products(multiplications: float) -> AbstractContextManager[Any]:
     multiplications : float
         Of one typical product inside the block.
     """
-    return threadpool_limits(1, user_api="blas") if multiplications < _WORTH_A_THREAD else nullcontext()
+    if multiplications >= _WORTH_A_THREAD:
+        return nullcontext()
+    return _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
+
+
+@lru_cache(maxsize=1)
+def _libraries(n_modules: int) -> ThreadpoolController:
+    """Libraries in memory: looking for them takes as long as a small fit, and only imports bring new ones."""
+    return ThreadpoolController()
 
 
 @contextmanager

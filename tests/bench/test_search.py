@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV, ParameterGrid, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import bagwise.bench.search as room
 from bagwise.bench.methods import fit_model
 from bagwise.bench.search import search
 from bagwise.datasets.synthetic import make_miml
@@ -16,7 +21,7 @@ from bagwise.metrics import get_scorer
 from bagwise.model_selection import MultilabelKFold
 from bagwise.preprocessing import OnInstances
 from bagwise.registry import get_estimator
-from bagwise.utils.memo import remembered, shared_work
+from bagwise.utils.memo import remembered, shared_work, unchanging
 
 DATA = make_miml(n_bags=60, n_labels=3, random_state=0)
 GRIDS = {
@@ -46,6 +51,67 @@ def test_a_shared_search_is_a_plain_one(name):
     new = DATA.bags[40:]
     # the same up to how arrays lie in memory
     np.testing.assert_allclose(fitted.decision_function(new), plain.decision_function(new), rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", ["MMMIL", "MIMLKNN", "CodebookSVM"])
+def test_sharing_changes_no_bit_of_any_score(name, monkeypatch):
+    model = get_estimator(name)()
+    if "random_state" in model.get_params():
+        model.set_params(random_state=7)
+    grid = dict(GRIDS[name])
+    if name == "MMMIL":
+        grid |= {"gate_penalty": [0.01, 0.1], "expert_penalty": [0.01, 0.1], "n_init": [1]}
+    scores = {}
+
+    def recorded(model, *arguments):
+        value = inner(model, *arguments)
+        scores[way].append(value)
+        return value
+
+    inner = room._mean_score
+    monkeypatch.setattr(room, "_mean_score", recorded)
+    chosen, answers = {}, {}
+    for way, memory in {"shared": room.shared_work, "alone": nullcontext}.items():
+        scores[way] = []
+        monkeypatch.setattr(room, "shared_work", memory)
+        spec = {"grid": grid, "cv": 2, "scoring": "roc_auc"}
+        fitted, chosen[way] = search(model, spec, DATA.bags[:40], DATA.Y[:40, 0], 3)
+        answers[way] = fitted.decision_function(DATA.bags[40:])
+    assert scores["shared"] == scores["alone"]
+    assert len(scores["alone"]) == len(ParameterGrid(grid))
+    assert chosen["shared"] == chosen["alone"]
+    assert np.array_equal(answers["shared"], answers["alone"])
+
+
+def test_starts_and_features_of_mm_mil_are_those_of_a_width_and_a_penalty(monkeypatch):
+    from bagwise.models.mm_mil import features, problem
+
+    calls = {"kernel_of": 0, "inherited_expert": 0}
+
+    def counted(where, name):
+        inner = getattr(where, name)
+
+        def call(*given):
+            calls[name] += 1
+            return inner(*given)
+
+        monkeypatch.setattr(where, name, call)
+
+    counted(features, "kernel_of")
+    counted(problem, "inherited_expert")
+    grid = {
+        "width_scale": [0.3, 1.0],
+        "gate_penalty": [0.01, 0.1],
+        "expert_penalty": [0.1],
+        "n_clusters": [1, 2],
+    }
+    model = get_estimator("MMMIL")(kernel="rbf", n_init=1, max_iter=2, random_state=0)
+    spec = {"grid": grid, "cv": 2, "scoring": "roc_auc"}
+    with pytest.warns(ConvergenceWarning):
+        search(model, spec, DATA.bags, DATA.Y[:, 0], 0)
+    # two widths in two folds, and the chosen one on all bags; 17 each without sharing
+    assert calls == {"kernel_of": 5, "inherited_expert": 5}
 
 
 def test_classes_and_steps_before_the_model():
@@ -131,6 +197,33 @@ def test_memory_compares_contents_and_forgets_the_longest_unused():
     assert work(x, by=2.0).flags.writeable  # outside, nothing is kept
     with shared_work(), pytest.raises(TypeError, match="list"):
         work([1.0])
+
+
+def test_arrays_that_do_not_change_are_looked_at_once():
+    @dataclass(frozen=True)
+    class Scale:
+        by: np.ndarray
+
+    calls = []
+
+    @remembered
+    def scaled(x, scale):
+        calls.append(len(x))
+        return x * scale.by, scale
+
+    x, scale = np.arange(5.0), Scale(np.full(5, 2.0))
+    unchanging(x)  # outside it says nothing
+    with shared_work():
+        unchanging(x)
+        first, told = scaled(x, scale)
+        x[0] = 7.0  # the promise is broken, so nobody looks
+        assert scaled(x, scale)[0] is first
+        assert scaled(np.arange(5.0), Scale(np.full(5, 2.0)))[0] is first  # the same contents elsewhere
+        assert not told.by.flags.writeable
+        again, _ = scaled(first, scale)  # a result: known without looking
+        assert scaled(first, scale)[0] is again
+        assert scaled(x.copy(), scale)[0] is not first
+    assert calls == [5, 5, 5]
 
 
 def test_what_is_larger_than_the_memory_is_not_kept():

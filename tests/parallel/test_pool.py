@@ -5,7 +5,7 @@ import threading
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from bagwise.parallel import Workers, threads
+from bagwise.parallel import Workers, small_products, threads
 
 
 def test_all_cores_by_minus_one():
@@ -43,3 +43,14 @@ def test_used_again_after_the_block():
 def test_errors_come_out():
     with pytest.raises(ZeroDivisionError), Workers(2) as workers:
         workers.map(lambda x: 1 / x, [1, 0])
+
+
+def test_small_products_stay_on_one_thread_of_every_library_that_is_there():
+    def blas():
+        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+    before = blas()
+    for size, expected in ((1.0, [1] * len(before)), (1e12, before)):
+        with small_products(size):
+            assert blas() == expected
+        assert blas() == before

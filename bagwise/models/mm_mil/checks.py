@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from typing import Any
 
 import numpy as np
 
 from bagwise.base.blocks import Block, Blocks, gathered
 from bagwise.errors import quoted
 from bagwise.parallel import map_parts
+from bagwise.utils.memo import remembered
 
 
 def warn_of_contradictions(blocks: Blocks) -> None:
@@ -33,10 +35,13 @@ def warn_of_contradictions(blocks: Blocks) -> None:
 
 
 def _fingerprints(_: None, block: Block) -> np.ndarray:
+    return _of_bags(block.bags.X, block.bags.offsets)
+
+
+@remembered
+def _of_bags(X: Any, offsets: np.ndarray) -> np.ndarray:
     """What the set of instances of each bag comes to, in 16 bytes."""
-    bags = block.bags
-    X = bags.X
-    if bags.is_sparse:
+    if hasattr(X, "indptr"):
         X = X.copy()
         X.sort_indices()
         X.eliminate_zeros()
@@ -44,7 +49,7 @@ def _fingerprints(_: None, block: Block) -> np.ndarray:
     else:
         X = np.ascontiguousarray(X + 0.0)  # -0.0 becomes 0.0
         keys = [row.tobytes() for row in X]
-    found = [_digest(sorted(keys[a:b])) for a, b in zip(bags.offsets[:-1], bags.offsets[1:])]
+    found = [_digest(sorted(keys[a:b])) for a, b in zip(offsets[:-1], offsets[1:])]
     return np.array(found, dtype="S16")
 
 

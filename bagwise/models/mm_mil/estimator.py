@@ -18,7 +18,7 @@ from bagwise.kernels.segment import segment_argmax, segment_max
 from bagwise.models._shared.each_label import constant_score, each_label
 from bagwise.models._shared.scaling import apply_scaling, is_text, learn_scaling, scaling_of
 from bagwise.models.mm_mil.checks import warn_of_contradictions
-from bagwise.models.mm_mil.features import gaussian_kernel, landmark_features
+from bagwise.models.mm_mil.features import landmark_features, similarities
 from bagwise.models.mm_mil.kernels import instance_posteriors
 from bagwise.models.mm_mil.parts import drawn_landmarks, learn_labels
 from bagwise.models.mm_mil.select import select_n_clusters
@@ -231,12 +231,12 @@ class MMMIL(MIMLClassifier):
     def _features(self, bags):
         """What no label changes: features, the way from their weights to inputs, the seed of the starts."""
         rng = check_random_state(self.random_state)
-        scaling = learn_scaling(bags.X, "standard" if self.standardize else "none")
-        X = apply_scaling(bags.X, scaling)
-        shared = {"scaling": scaling, "seed": int(rng.randint(2**31 - 1)), "Phi": X}
+        seed, kind = int(rng.randint(2**31 - 1)), "standard" if self.standardize else "none"
         if self.kernel == "rbf":
-            shared |= landmark_features(X, self.n_landmarks, self.width_scale, rng)
-        return shared
+            drawn = landmark_features(bags.X, kind, self.n_landmarks, self.width_scale, rng)
+            return drawn | {"seed": seed}
+        scaling = learn_scaling(bags.X, kind)
+        return {"scaling": scaling, "seed": seed, "Phi": apply_scaling(bags.X, scaling)}
 
     def _learn(self, bags, Y, shared):
         """Learn every label on shared features."""
@@ -288,7 +288,7 @@ class MMMIL(MIMLClassifier):
         n_labels, _, M, _ = coef.shape
         X = bags.X
         if self.kernel == "rbf":
-            X = gaussian_kernel(apply_scaling(X, self._scaling), self.landmarks_, self.sigma2_)
+            X = similarities(X, self._scaling, self.landmarks_, self.sigma2_)
         F = np.asarray(X @ coef.reshape(n_labels * 2 * M, -1).T, dtype=np.float64) + intercept.ravel()
         r = np.empty(len(F) * n_labels)
         plus = np.empty((len(F) * n_labels, M))

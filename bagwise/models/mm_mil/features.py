@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
 
+from bagwise.models._shared.scaling import Scaling, apply_scaling, learn_scaling
 from bagwise.parallel import small_products
 from bagwise.utils.memo import remembered
 
@@ -55,25 +56,44 @@ def landmark_kernel(
     rng: np.random.RandomState,
 ) -> Kernel:
     """A kernel with landmarks drawn from ``n`` instances in memory; ``rows_of`` gives scaled ones."""
+    return kernel_of(rows_of, *_drawn(n, n_landmarks, rng), width_scale)
+
+
+def _drawn(n: int, n_landmarks: int, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of instances for the width, and landmarks."""
     pairs = rng.randint(n, size=(2, N_PAIRS))
     chosen = np.arange(n)
     if n_landmarks < n:
         chosen = np.sort(rng.choice(n, n_landmarks, replace=False))
-    return kernel_of(rows_of, pairs, chosen, width_scale)
+    return pairs, chosen
 
 
 def landmark_features(
-    X: Any, n_landmarks: int, width_scale: float, rng: np.random.RandomState
+    X: Any, kind: str, n_landmarks: int, width_scale: float, rng: np.random.RandomState
 ) -> dict[str, Any]:
     """Coordinates ``Phi`` in the span of the kernel's landmarks, and what gives others the same."""
-    n = X.shape[0]
-    with small_products(n * min(n, n_landmarks) * X.shape[1]):
-        kernel = landmark_kernel(lambda rows: X[rows], n, n_landmarks, width_scale, rng)
-        Phi = gaussian_kernel(X, kernel.landmarks, kernel.sigma2) @ kernel.whitening
-    return kernel._asdict() | {"Phi": Phi}
+    scaling, kernel, Phi = _features_of(X, kind, *_drawn(X.shape[0], n_landmarks, rng), float(width_scale))
+    return kernel._asdict() | {"scaling": scaling, "Phi": Phi}
 
 
 @remembered
+def _features_of(
+    X: Any, kind: str, pairs: np.ndarray, chosen: np.ndarray, width_scale: float
+) -> tuple[Scaling, Kernel, np.ndarray]:
+    """Scaling, kernel and coordinates, which settings of the same width share."""
+    with small_products(X.shape[0] * len(chosen) * X.shape[1]):
+        scaling = learn_scaling(X, kind)
+        X = apply_scaling(X, scaling)
+        kernel = kernel_of(lambda rows: X[rows], pairs, chosen, width_scale)
+        return scaling, kernel, gaussian_kernel(X, kernel.landmarks, kernel.sigma2) @ kernel.whitening
+
+
+@remembered
+def similarities(X: Any, scaling: Scaling, landmarks: Any, sigma2: float) -> np.ndarray:
+    """Kernel of new instances with the landmarks."""
+    return gaussian_kernel(apply_scaling(X, scaling), landmarks, sigma2)
+
+
 def gaussian_kernel(X: Any, rows: Any, sigma2: float) -> np.ndarray:
     """``exp(-|x - x'|^2 / (2 sigma2))`` for every pair of rows."""
     K = euclidean_distances(X, rows, squared=True)
@@ -81,7 +101,6 @@ def gaussian_kernel(X: Any, rows: Any, sigma2: float) -> np.ndarray:
     return np.exp(K, out=K)
 
 
-@remembered
 def whitening(K: np.ndarray) -> np.ndarray:
     """Matrix R with ``R R' = K^-1`` (pseudo-inverse): weights t of features ``k(x) R`` are ``alpha = R t``.
 

@@ -13,7 +13,13 @@ from bagwise.kernels.segment import segment_argmax
 from bagwise.models._shared.scaling import Scaling, apply_scaling
 from bagwise.models.mm_mil.features import N_PAIRS, Kernel, gaussian_kernel, kernel_of
 from bagwise.models.mm_mil.objective import BagLosses, Descended
-from bagwise.models.mm_mil.problem import MOST_ROWS, dense_rows, inherited_losses, inherited_weights
+from bagwise.models.mm_mil.problem import (
+    MOST_ROWS,
+    dense_rows,
+    inherited_expert,
+    inherited_losses,
+    inherited_weights,
+)
 from bagwise.models.mm_mil.solvers import Solution, start_and_solve
 from bagwise.parallel import Lockstep, Parts, add, map_reduce, small_products
 
@@ -126,6 +132,10 @@ class OfParts:
         """Logistic regression of instances on the labels of their bags."""
         weights = inherited_weights(float(self.labels.sum()), len(self.labels))
         return Descended(self._losses(weights), self.n_features, 1, 1.0, self.beta)
+
+    def expert(self) -> np.ndarray:
+        """What `inherited_expert` finds."""
+        return inherited_expert(self.inherited())
 
     def _losses(self, weights: Any) -> Callable[[np.ndarray, float], tuple[float, float, np.ndarray]]:
         return lambda P, sharpness: self.steps.ask(("losses", self.label, P.copy(), sharpness, weights))

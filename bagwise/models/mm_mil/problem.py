@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize
 
 from bagwise.base.blocks import evenly
 from bagwise.kernels.segment import segment_argmax
 from bagwise.models.mm_mil.objective import BagLosses, Descended
+from bagwise.utils.memo import remembered
 
+EXPERT_ITERATIONS = 30  # of the regression that only makes a start
 MOST_ROWS = 2000  # instances, and witnesses, of positive bags that are clustered
 
 
@@ -25,6 +28,22 @@ def inherited_losses(Phi: Any, offsets: np.ndarray, labels: np.ndarray, weights:
     of_bags = np.where(labels > 0, weights[1], weights[0]) / sizes
     singles = np.arange(Phi.shape[0] + 1)
     return BagLosses(Phi, singles, np.repeat(labels, sizes), np.repeat(of_bags, sizes))
+
+
+def inherited_expert(objective: Descended) -> np.ndarray:
+    """Logistic regression of instances on the labels of their bags, (n_features + 1,).
+
+    An instance weighs one over the size of its bag; both classes weigh the same, as many bags as there are.
+    """
+    start, options = np.zeros(objective.shape).ravel(), {"maxiter": EXPERT_ITERATIONS}
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+    return found.x.reshape(objective.shape)[:, 0]
+
+
+@remembered
+def _expert_of(Phi: Any, offsets: np.ndarray, labels: np.ndarray, beta: float) -> np.ndarray:
+    """The same for bags in memory: settings share it whose features and penalty of experts are the same."""
+    return inherited_expert(Problem(Phi, offsets, labels, 1, 1.0, beta).inherited())
 
 
 def to_cluster(
@@ -68,6 +87,10 @@ class Problem(NamedTuple):
         weights = inherited_weights(self.labels.sum(), len(self.labels))
         losses = inherited_losses(self.Phi, self.offsets, self.labels, weights)
         return Descended(losses, self.Phi.shape[1], 1, 1.0, self.beta)
+
+    def expert(self) -> np.ndarray:
+        """What `inherited_expert` finds."""
+        return _expert_of(self.Phi, self.offsets, self.labels, self.beta)
 
     def rows(self, expert: np.ndarray, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
         """Of positive bags the instance that the expert likes best, and some of all their instances."""

@@ -13,17 +13,6 @@ _NOISE = 0.01  # of the experts around their common start, relative to its lengt
 _START_ITERATIONS = 30  # of the regressions that only make a start
 
 
-def inherited_expert(problem: Any) -> np.ndarray:
-    """Logistic regression of instances on the labels of their bags, (n_features + 1,).
-
-    An instance weighs one over the size of its bag; both classes weigh the same, as many bags as there are.
-    """
-    objective = problem.inherited()
-    start = np.zeros(objective.shape).ravel()
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": _START_ITERATIONS})
-    return found.x.reshape(objective.shape)[:, 0]
-
-
 def starting_points(problem: Any, n_init: int, rng: np.random.RandomState) -> list[np.ndarray]:
     """Parameters to start from, of three kinds in turn.
 
@@ -32,7 +21,7 @@ def starting_points(problem: Any, n_init: int, rng: np.random.RandomState) -> li
     penalties; then the same with clusters of all instances of positive bags, in case the witnesses are wrong.
     One cluster needs no choice: there is one start.
     """
-    expert = inherited_expert(problem)
+    expert = problem.expert()
     n_clusters = problem.n_clusters
     if n_clusters == 1:
         return [np.column_stack([expert, np.zeros(len(expert))])]
