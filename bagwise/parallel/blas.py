@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
 
-from threadpoolctl import ThreadpoolController, threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from bagwise.parallel.local import threads
 
@@ -25,15 +25,12 @@ def small_products(multiplications: float) -> AbstractContextManager[Any]:
     multiplications : float
         Of one typical product inside the block.
     """
-    if multiplications >= _WORTH_A_THREAD:
-        return nullcontext()
-    return _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
+    return blas_threads(1) if multiplications < _WORTH_A_THREAD else nullcontext()
 
 
-@lru_cache(maxsize=1)
-def _libraries(n_modules: int) -> ThreadpoolController:
-    """Libraries in memory: looking for them takes as long as a small fit, and only imports bring new ones."""
-    return ThreadpoolController()
+def blas_threads(n: int) -> AbstractContextManager[Any]:
+    """Keep BLAS on so many threads, from now to the end of the block."""
+    return libraries().limit(limits=n, user_api="blas")
 
 
 @contextmanager
@@ -54,4 +51,15 @@ def openmp_threads(n_jobs: int | None) -> AbstractContextManager[Any]:
 
     A process that was forked from one whose OpenMP had several threads hangs in its own first loop.
     """
-    return threadpool_limits(threads(n_jobs), user_api="openmp")
+    return libraries().limit(limits=threads(n_jobs), user_api="openmp")
+
+
+def libraries() -> ThreadpoolController:
+    """Libraries in memory that have threads of their own."""
+    return _libraries(len(sys.modules))
+
+
+@lru_cache(maxsize=1)
+def _libraries(n_modules: int) -> ThreadpoolController:
+    """Looking for them takes as long as a small fit, and only imports bring new ones."""
+    return ThreadpoolController()

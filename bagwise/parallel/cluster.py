@@ -22,11 +22,11 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from bagwise.errors import BagwiseError, OptionalDependencyError
 from bagwise.parallel.ahead import read_ahead
 from bagwise.parallel.aligned import Carried, aligned, memory_used_again
+from bagwise.parallel.blas import blas_threads
 from bagwise.parallel.parts import Combine, Parts, Step, current_engine, ordered_sum, report_part, steps
 
 __all__ = ["Cluster", "on_cluster"]
@@ -355,7 +355,7 @@ _limited: list[Any] = []
 def _one_thread() -> None:
     """Keep matrix products of this process on one thread, for good: tasks may run side by side."""
     if not _limited:
-        _limited.append(threadpool_limits(1, user_api="blas"))
+        _limited.append(blas_threads(1))
 
 
 def _same(params: Carried) -> Carried:

@@ -16,10 +16,9 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from threadpoolctl import threadpool_limits
-
 from bagwise.parallel.ahead import read_ahead
 from bagwise.parallel.aligned import aligned, memory_used_again
+from bagwise.parallel.blas import blas_threads
 from bagwise.parallel.journal import current_journal
 
 __all__ = [
@@ -123,7 +122,7 @@ class Parts:
         """
         if self.streamed and (n_bytes > SMALL or current_engine.get() is not None):
             return self
-        limits = threadpool_limits(1, user_api="blas") if self.one_thread else nullcontext()
+        limits = blas_threads(1) if self.one_thread else nullcontext()
         with limits:
             items = [
                 _Value(value, part.key, part.name)
@@ -213,7 +212,7 @@ def map_parts(step: Step, params: Any, parts: Parts) -> Iterator[Any]:
         return
     watch, n = _watcher.get(), len(parts)
     if parts.one_thread:
-        limits: Any = threadpool_limits(1, user_api="blas")
+        limits: Any = blas_threads(1)
         params = _aligned_where_possible(params)
     else:
         limits = nullcontext()

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
-from threadpoolctl import threadpool_info, threadpool_limits
-
+from bagwise.parallel.blas import blas_threads, libraries
 from bagwise.parallel.local import threads
 
 __all__ = ["Workers"]
@@ -36,8 +35,8 @@ class Workers:
 
     def __init__(self, n_jobs: int | None = None, most: int | None = None) -> None:
         if n_jobs is None:
-            libraries = threadpool_info()
-            wanted = max((lib["num_threads"] for lib in libraries if lib["user_api"] == "blas"), default=1)
+            known = libraries().info()
+            wanted = max((lib["num_threads"] for lib in known if lib["user_api"] == "blas"), default=1)
         else:
             wanted = threads(n_jobs)
         self.n_threads = max(1, wanted if most is None else min(wanted, most))
@@ -52,7 +51,7 @@ class Workers:
         return list(self._pool.map(function, items))
 
     def __enter__(self) -> Workers:
-        self._open.enter_context(threadpool_limits(1, user_api="blas"))
+        self._open.enter_context(blas_threads(1))
         if self.n_threads > 1:
             self._pool = self._open.enter_context(ThreadPoolExecutor(self.n_threads))
         return self

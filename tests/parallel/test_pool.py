@@ -1,11 +1,14 @@
 """Threads that stay: order of results, one thread per matrix product, how many there are."""
 
+import sys
 import threading
+from types import ModuleType
 
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from bagwise.parallel import Workers, small_products, threads
+from bagwise.parallel import Workers, openmp_threads, small_products, threads
+from bagwise.parallel.blas import blas_threads, libraries
 
 
 def test_all_cores_by_minus_one():
@@ -45,12 +48,29 @@ def test_errors_come_out():
         workers.map(lambda x: 1 / x, [1, 0])
 
 
-def test_small_products_stay_on_one_thread_of_every_library_that_is_there():
-    def blas():
-        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+def counts(kind):
+    return [lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == kind]
 
-    before = blas()
-    for size, expected in ((1.0, [1] * len(before)), (1e12, before)):
-        with small_products(size):
-            assert blas() == expected
-        assert blas() == before
+
+def test_libraries_keep_to_their_threads_inside_the_block():
+    with threadpool_limits(2):
+        before = counts("blas"), counts("openmp")
+        with blas_threads(1):
+            assert set(counts("blas")) == {1} and counts("openmp") == before[1]
+            with openmp_threads(1):
+                assert set(counts("openmp")) <= {1}
+        with small_products(10):
+            assert set(counts("blas")) == {1}
+        with small_products(1e12):
+            assert counts("blas") == before[0]
+        assert (counts("blas"), counts("openmp")) == before
+
+
+def test_libraries_are_looked_for_again_after_an_import(monkeypatch):
+    found = libraries()
+    assert libraries() is found
+    monkeypatch.setitem(sys.modules, "a_module_with_a_library", ModuleType("a_module_with_a_library"))
+    assert libraries() is not found
+    assert [lib.filepath for lib in libraries().lib_controllers] == [
+        lib["filepath"] for lib in threadpool_info()
+    ]
