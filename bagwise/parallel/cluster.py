@@ -15,19 +15,16 @@ from __future__ import annotations
 import itertools
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bagwise.errors import BagwiseError, OptionalDependencyError
-from bagwise.parallel.ahead import read_ahead
-from bagwise.parallel.aligned import Carried, aligned, memory_used_again
-from bagwise.parallel.blas import blas_threads
-from bagwise.parallel.parts import Combine, Parts, Step, current_engine, ordered_sum, report_part, steps
+from bagwise.parallel import on_worker
+from bagwise.parallel.aligned import Carried
+from bagwise.parallel.parts import Combine, Parts, Step, current_engine, ordered_sum, report_part
 
 __all__ = ["Cluster", "on_cluster"]
 
@@ -39,7 +36,6 @@ _BYTE_SECONDS = 1.5e-9  # that a step takes for a byte of a part, roughly
 _LONGEST = 30.0  # seconds of a task: what a worker's death may cost
 _PATIENCE = 10.0  # seconds after which to look whether a task still can be done
 _SMALL = 5e4  # bytes of parameters that go with every task
-_MOST_READERS = 64  # threads of a worker that read ahead, at most
 _numbers = itertools.count()
 _LOCAL = {  # settings of processes on this machine
     "distributed.deploy.lost-worker-timeout": "1 day",  # one that was killed may take a while to start again
@@ -211,7 +207,7 @@ class Cluster:
         values = self._submit(step, params, parts, combine)
         while len(values) > GATHERED:
             runs = [values[k : k + GATHERED] for k in range(0, len(values), GATHERED)]
-            values = self._map("sum", _sum, runs, combine=combine)
+            values = self._map("sum", on_worker.sum_run, runs, combine=combine)
 
         def results() -> Iterator[Any]:
             for k, future in enumerate(values):
@@ -226,7 +222,7 @@ class Cluster:
         """Futures of the runs of parts: sums, or lists of results if nothing puts them together."""
         plan = self._planned(parts)
         name = getattr(getattr(step, "func", step), "__name__", "step")
-        over = _stream_run if plan.homes is None else _step_run
+        over = on_worker.stream_run if plan.homes is None else on_worker.step_run
         about = {"step": step, "told": self._told(params), "combine": combine}
         return self._map(name, over, plan.runs, **about)
 
@@ -237,7 +233,9 @@ class Cluster:
             return told
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # parameters are as large as they are
-            return self.client.submit(_same, told, key=self._name("params"), retries=RETRIES, pure=False)
+            return self.client.submit(
+                on_worker.same, told, key=self._name("params"), retries=RETRIES, pure=False
+            )
 
     def _map(
         self, name: str, function: Any, *items: list[Any], homes: Sequence[str] = (), **common: Any
@@ -286,10 +284,12 @@ class Cluster:
     def _loaded(self, plan: _Plan, before: _Plan | None, workers: dict[str, int]) -> _Plan:
         """The plan with its runs on the workers, made from those of the plan ``before`` that are there."""
         if before is not None:
-            return plan._replace(runs=self._map("run", _made_run, before.runs, plan.runs), homes=before.homes)
+            return plan._replace(
+                runs=self._map("run", on_worker.made_run, before.runs, plan.runs), homes=before.homes
+            )
         slots = [worker for worker, n in workers.items() for _ in range(n)]
         homes = [slots[k % len(slots)] for k in range(len(plan.runs))]
-        return plan._replace(runs=self._map("run", _load_run, plan.runs, homes=homes), homes=homes)
+        return plan._replace(runs=self._map("run", on_worker.load_run, plan.runs, homes=homes), homes=homes)
 
     def _moved(self, plan: _Plan, parts: Parts, workers: dict[str, int]) -> _Plan:
         """The plan with the runs of workers that are gone loaded anew, evenly among those that are here."""
@@ -302,7 +302,9 @@ class Cluster:
             homes[k] = min(load, key=load.__getitem__)
             load[homes[k]] += 1.0 / workers[homes[k]]
         again = [_runs(parts, plan.length)[k] for k in lost]
-        for k, future in zip(lost, self._map("run", _load_run, again, homes=[homes[k] for k in lost])):
+        for k, future in zip(
+            lost, self._map("run", on_worker.load_run, again, homes=[homes[k] for k in lost])
+        ):
             runs[k] = future
         return plan._replace(runs=runs, homes=homes)
 
@@ -345,60 +347,3 @@ class Cluster:
     @staticmethod
     def _name(what: str) -> str:
         return f"{what}-{os.getpid()}-{next(_numbers)}"
-
-
-# ---------------------------------------------------------------------- on the workers
-
-_limited: list[Any] = []
-
-
-def _one_thread() -> None:
-    """Keep matrix products of this process on one thread, for good: tasks may run side by side."""
-    if not _limited:
-        _limited.append(blas_threads(1))
-
-
-def _same(params: Carried) -> Carried:
-    return params
-
-
-def _loaded(part: Any) -> Any:
-    return aligned(part.load())
-
-
-def _load_run(run: list[Any]) -> Carried:
-    _one_thread()
-    return Carried([_loaded(part) for part in run])
-
-
-def _made_run(data: Carried, run: list[Any]) -> Carried:
-    """Parts made from others that this worker keeps."""
-    _one_thread()
-    return Carried([aligned(part.function(value)) for part, value in zip(run, data.value)])
-
-
-def _step_run(data: Carried, *, step: Step, told: Carried, combine: Combine | None) -> Carried:
-    """Steps over a run of parts that this worker keeps."""
-    return _put_together(step, told, data.value, combine)
-
-
-def _stream_run(run: list[Any], *, step: Step, told: Carried, combine: Combine | None) -> Carried:
-    """Steps over a run of parts, of which two are in memory."""
-    with memory_used_again():
-        return _put_together(step, told, read_ahead(_loaded, run, min(1, len(run) - 1), _pool()), combine)
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    """Threads that stay: Dask's profiler hangs Pythons up to 3.11.7 in which threads come and go."""
-    return ThreadPoolExecutor(_MOST_READERS, thread_name_prefix="bagwise-ahead")
-
-
-def _put_together(step: Step, told: Carried, loaded: Iterable[Any], combine: Combine | None) -> Carried:
-    _one_thread()
-    values = steps(step, told.value, loaded)
-    return Carried(list(values) if combine is None else ordered_sum(values, combine))
-
-
-def _sum(run: list[Carried], *, combine: Combine) -> Carried:
-    return Carried(ordered_sum((item.value for item in run), combine))
