@@ -6,20 +6,16 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
 from statistics import fmean, stdev
 from string import ascii_lowercase
 from typing import Any
 
-from bagwise.bench.measures import express
+from bagwise.bench.fits import NOT_RUN, Fits, Row, direction_of, fit_time
 from bagwise.bench.suites import Experiment, Published, Suite, overlaid, shortened
 from bagwise.bench.tasks import NO_METHOD, Task, tasks_of
-from bagwise.metrics import HIGHER_IS_BETTER
 from bagwise.registry import get_estimator
 from bagwise.report.pages.cells import Cell, Curve, ResultFigure, ResultTable
 
-Row = Mapping[str, Any]
-_NOT_RUN = "not run"
 _UNEXPLAINED = "No detail of protocol or data is known that would explain it."
 
 
@@ -54,7 +50,9 @@ def results_of(
     grouped: dict[tuple[str, str], list[Task]] = defaultdict(list)
     for task in tasks_of(suite, experiment, short=short, methods=columns, datasets=chosen):
         grouped[task.dataset, task.method].append(task)
-    view = _View(suite, experiment, spec, short, chosen, columns, grouped, rows, unavailable or {})
+    view = _View(
+        suite, experiment, spec, short, chosen, columns, grouped, Fits(rows, spec), unavailable or {}
+    )
     return [*view.figures()] if "points" in spec else [view.table()]
 
 
@@ -69,7 +67,7 @@ class _View:
     datasets: Sequence[str]
     methods: Sequence[str]
     tasks: Mapping[tuple[str, str], Sequence[Task]]
-    rows: Mapping[str, Row]
+    fits: Fits
     unavailable: Mapping[str, str]
 
     def table(self) -> ResultTable:
@@ -135,7 +133,7 @@ class _View:
 
     def cell(self, dataset: str, method: str, measure: str) -> Cell | None:
         published = self.published(dataset, method, measure)
-        direction = published.direction if published else _direction(measure)
+        direction = published.direction if published else direction_of(measure)
         if method == NO_METHOD:
             direction = "none"  # more bags are no better than fewer
         shown = self.shown(method)
@@ -153,25 +151,25 @@ class _View:
         settings: dict[str, list[Task]] = defaultdict(list)
         for task in self.tasks.get((dataset, method), ()):
             settings[task.setting].append(task)
-        chosen, count = self._chosen(settings, measure)
+        chosen, count = self.fits.chosen(settings, measure)
         pooled: dict[str, list[float]] = defaultdict(list)
         for task in chosen:
-            value = self._value(task, measure)
+            value = self.fits.value(task, measure)
             if value is not None:
-                pooled[self._unit(task)].append(value)
-        reason = "" if count is None and pooled else self._failure(settings)
-        if reason == _NOT_RUN:
+                pooled[self.fits.unit(task)].append(value)
+        reason = "" if count is None and pooled else self.fits.failure(settings)
+        if reason == NOT_RUN:
             reason = self.unavailable.get(dataset, reason)
         if count is not None and count[0] > 0:
             more = f"; {reason}" if reason.startswith("failed") else ""
             reason = f"{count[0]} of {count[1]} fits, so no verdict{more}"
-        values, done = [fmean(parts) for parts in pooled.values()], [self.rows[t.digest] for t in chosen]
+        values, done = [fmean(parts) for parts in pooled.values()], [self.fits.rows[t.digest] for t in chosen]
         return replace(
             cell,
             values=tuple(values),
             keys=tuple(pooled),
             mean=fmean(values) if values else None,
-            std=stdev(values) if len(values) > 1 else self._error_of_share(chosen, values, measure),
+            std=stdev(values) if len(values) > 1 else self.fits.error_of_share(chosen, values, measure),
             count=count,
             missing=reason,
             fit_seconds=_mean([{"fit_seconds": fit_time(row)} for row in done], "fit_seconds"),
@@ -179,23 +177,11 @@ class _View:
             peak_mb=_mean(done, "peak_mb"),
         )
 
-    def _error_of_share(self, chosen: Sequence[Task], values: Sequence[float], measure: str) -> float | None:
-        """Standard error of the share of instances that a single run annotates right.
-
-        A run on all bags with known label sets has no repeats to take a spread from.
-        """
-        if len(values) != 1 or len(chosen) != 1 or not measure.startswith("instance_accuracy"):
-            return None
-        n = self.rows[chosen[0].digest]["measures"].get("n_annotated")
-        unit = 100.0 if measure.endswith("_percent") else 1.0
-        share = values[0] / unit
-        return unit * sqrt(share * (1.0 - share) / n) if n else None
-
     def curve(self, dataset: str, method: str, measure: str, name: str) -> Curve | None:
         points: dict[float, list[float]] = defaultdict(list)
         unfinished = self._unfinished(dataset, method)
         for task in self.tasks.get((dataset, method), ()):
-            value = self._value(task, measure)
+            value = self.fits.value(task, measure)
             if value is not None and task.x is not None and task.x not in unfinished:
                 points[task.x].append(value)
         if not points:
@@ -213,7 +199,7 @@ class _View:
         fits: dict[float, list[bool]] = defaultdict(list)
         for task in self.tasks.get((dataset, method), ()):
             if task.x is not None:
-                fits[task.x].append(task.digest in self.rows)
+                fits[task.x].append(task.digest in self.fits.rows)
         return {x for x, there in fits.items() if any(there) and not all(there)}
 
     def published(self, dataset: str, method: str, measure: str) -> Published | None:
@@ -259,62 +245,6 @@ class _View:
                     sentences.append(_sentence(shortened(spec, self.short)["note"]))
         return replace(cell, note=" ".join(sentences) or _UNEXPLAINED)
 
-    # ------------------------------------------------------------------ rows
-
-    def _value(self, task: Task, measure: str) -> float | None:
-        row = self.rows.get(task.digest)
-        if row is None or row["error"]:
-            return None
-        taken = {"fit_seconds": fit_time(row), "predict_seconds": row["predict_seconds"]}
-        times = {name: value for name, value in taken.items() if value is not None}
-        value = express(measure, {**row["measures"], **times}, self.spec.get("named"))
-        return value if value is not None and value == value else None
-
-    def _chosen(
-        self, settings: Mapping[str, Sequence[Task]], measure: str
-    ) -> tuple[Sequence[Task], tuple[int, int] | None]:
-        """Finished fits behind a cell and, where some are missing, how many there are of how many.
-
-        Of several settings the paper reports the one with the best mean on the test bags. They compete when
-        every fit of every setting was run; those of which one has failed are out. Before that no setting is
-        chosen: with one fold done, the luckiest would win. A single setting shows the fits that it has.
-        """
-        whole = [tasks for tasks in settings.values() if all(map(self._is_done, tasks))]
-        every = [task for tasks in settings.values() for task in tasks]
-        if whole and all(task.digest in self.rows for task in every):
-            return max(whole, key=lambda tasks: self._judged(tasks, measure)), None
-        done = [task for task in every if self._is_done(task)]
-        return (done if len(settings) == 1 else []), ((len(done), len(every)) if done else None)
-
-    def _is_done(self, task: Task) -> bool:
-        row = self.rows.get(task.digest)
-        return row is not None and not row["error"]
-
-    def _judged(self, tasks: Sequence[Task], measure: str) -> float:
-        """Mean of what settings are chosen by, larger for better ones."""
-        judge = self.spec.get("best", "each")
-        judge = measure if judge == "each" else judge
-        known = [value for task in tasks if (value := self._value(task, judge)) is not None]
-        if not known:
-            return float("-inf")
-        return -fmean(known) if _direction(judge) == "lower" else fmean(known)
-
-    def _unit(self, task: Task) -> str:
-        """What one value of a cell stands for: a split, or all folds of one seed."""
-        return f"seed {task.repeat['seed']}" if self.spec.get("unit") == "seed" else task.key
-
-    def _failure(self, settings: Mapping[str, Sequence[Task]]) -> str:
-        errors = [
-            self.rows[task.digest]["error"]
-            for tasks in settings.values()
-            for task in tasks
-            if task.digest in self.rows
-        ]
-        failed = [error for error in errors if error]
-        if failed:
-            return f"failed: {failed[0]}"
-        return "this method gives no such measure" if errors else _NOT_RUN
-
     def _has_tasks(self, name: str) -> bool:
         return any(name in pair for pair in self.tasks)
 
@@ -357,7 +287,7 @@ class _View:
         versions = set()
         for tasks in self.tasks.values():
             for task in tasks:
-                row = self.rows.get(task.digest)
+                row = self.fits.rows.get(task.digest)
                 if row is not None and row.get("versions"):
                     versions.add(json.loads(row["versions"])["bagwise"])
         if len(versions) > 1:
@@ -365,32 +295,9 @@ class _View:
         return tuple(found)
 
 
-def fit_time(row: Row) -> float | None:
-    """Seconds of a fit by the clock, or of the processor where other work on the machine stretched the clock.
-
-    Examples
-    --------
-    >>> fit_time({"fit_seconds": 9.0, "fit_cpu_seconds": 2.0})
-    2.0
-    """
-    clock, processor = row["fit_seconds"], row["fit_cpu_seconds"]
-    return clock if clock is None or processor is None else min(clock, processor)
-
-
 def _mean(rows: Sequence[Row], name: str) -> float | None:
     values = [row[name] for row in rows if row[name] is not None]
     return fmean(values) if values else None
-
-
-def _direction(measure: str) -> str:
-    """Where better values lie, for names of ours and of published tables."""
-    stem = measure.removesuffix("_percent")
-    if stem.startswith(("n_", "labels_per", "classes_per", "instances_per", "min_", "max_")):
-        return "none"
-    for name, higher in HIGHER_IS_BETTER.items():
-        if stem.startswith(name):
-            return "higher" if higher else "lower"
-    return "higher" if stem in ("auc", "accuracy") else "lower"
 
 
 def _axis(measure: str) -> str:

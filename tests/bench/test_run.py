@@ -19,6 +19,7 @@ from sklearn.model_selection import KFold
 import bagwise.utils.files
 from bagwise.bench import store as store_module
 from bagwise.bench.execute import execute
+from bagwise.bench.fits import Fits
 from bagwise.bench.results import results_of
 from bagwise.bench.run import run_tasks
 from bagwise.bench.store import Store
@@ -445,15 +446,11 @@ def test_rows_of_other_machines_merge(suite, finished, tmp_path):
         here.merge(tmp_path / "nowhere")
 
 
-def test_a_single_run_is_judged_by_the_error_of_a_share(suite, finished):
-    from math import sqrt
-
-    from bagwise.bench.results import _View
-
-    view = _View(suite, None, {}, False, [], [], {}, {"x": {"measures": {"n_annotated": 400.0}}}, {})
+def test_a_single_run_is_judged_by_the_error_of_a_share():
+    fits = Fits({"x": {"measures": {"n_annotated": 400.0}}}, {})
     task = type("T", (), {"digest": "x"})
-    error = view._error_of_share([task], [90.0], "instance_accuracy_transductive_percent")
-    assert error == pytest.approx(100 * sqrt(0.9 * 0.1 / 400))
-    assert view._error_of_share([task], [0.9], "instance_accuracy") == pytest.approx(error / 100)
-    assert view._error_of_share([task], [0.9], "ranking_loss") is None
-    assert view._error_of_share([task, task], [0.9, 0.8], "instance_accuracy") is None
+    error = fits.error_of_share([task], [90.0], "instance_accuracy_transductive_percent")
+    assert error == pytest.approx(100 * (0.9 * 0.1 / 400) ** 0.5)
+    assert fits.error_of_share([task], [0.9], "instance_accuracy") == pytest.approx(error / 100)
+    assert fits.error_of_share([task], [0.9], "ranking_loss") is None
+    assert fits.error_of_share([task, task], [0.9, 0.8], "instance_accuracy") is None
