@@ -66,7 +66,7 @@ reproduce: env
 # The papers' own repeats and grids: days. Parts may run on other machines; --merge brings their folders together.
 reproduce-full: env
 	OMP_NUM_THREADS=1 $(BIN)/bagwise reproduce all --n-jobs 2 --out reproduction \
-	    --page docs/reproduction_full.md
+	    --page docs/reproduction_full.md --against-short
 
 # Every estimator at its defaults on every public set at hand; stop and resume at will.
 leaderboard: env

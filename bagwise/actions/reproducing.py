@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from bagwise.bench.extent import extents_of
 from bagwise.bench.problems import status_of
 from bagwise.bench.results import results_of
 from bagwise.bench.run import run_tasks
@@ -15,6 +16,7 @@ from bagwise.bench.suites import Experiment, Suite, find_experiments, shortened
 from bagwise.bench.tasks import NO_METHOD, tasks_of
 from bagwise.errors import BagwiseError
 from bagwise.report.pages.cells import ResultTable
+from bagwise.report.pages.extent import beyond_short
 from bagwise.report.pages.leaderboard import leaderboard
 from bagwise.report.pages.overview import command_of, introduction, origin, overview
 from bagwise.report.pages.render import write
@@ -73,6 +75,7 @@ def reproduce(
     run: bool = True,
     page: str | PathLike[str] | None = None,
     summary: str | PathLike[str] | None = None,
+    against_short: bool = False,
     merge: Sequence[str | PathLike[str]] = (),
     step: Callable[..., None] | None = None,
 ) -> dict[str, Any]:
@@ -98,6 +101,9 @@ def reproduce(
         One Markdown page with all results.
     summary : path, optional
         One Markdown page that says per paper what held, what did not, and why.
+    against_short : bool, default=False
+        Whether the page is about what goes beyond the short run: only experiments of which such fits were
+        run, and at its head which they are and which verdicts they change.
     merge : sequence of paths
         Folders of other runs, as of other machines, whose rows are taken over first.
     step : callable, optional
@@ -109,6 +115,8 @@ def reproduce(
         ``results`` (tables and figures), ``run``, ``known`` and ``failed`` (numbers of fits), ``unavailable``
         (data sets with the reason) and ``files``.
     """
+    if against_short and (short or page is None):
+        raise BagwiseError("--against-short is for a page of the whole protocol: give --page, and no --short")
     wanted = _wanted(targets)
     command = command_of(targets, short, methods=methods, datasets=datasets)
     methods, datasets = _known_names(wanted, "methods", methods), _known_names(wanted, "datasets", datasets)
@@ -127,18 +135,11 @@ def reproduce(
         counts = {"run": outcome.n_run, "known": outcome.n_known, "failed": outcome.n_failed}
         unavailable = outcome.unavailable
     rows = store.rows()
+    only: dict[str, Any] = {"methods": methods, "datasets": datasets}
     results = [
         result
         for suite, experiment in wanted
-        for result in results_of(
-            suite,
-            experiment,
-            rows,
-            short=short,
-            methods=methods,
-            datasets=datasets,
-            unavailable=unavailable,
-        )
+        for result in results_of(suite, experiment, rows, short=short, unavailable=unavailable, **only)
     ]
     used = [rows[task.digest] for task in tasks if task.digest in rows]
     files = write(results, Path(out) / "pages", command=command, origin=origin(used))
@@ -150,6 +151,8 @@ def reproduce(
                 Path(page).stem,
                 _made_by(used, command),
             )
+        elif against_short:
+            made = _beyond(wanted, rows, only, Path(page).stem, f"{command} --against-short")
         else:
             made = overview(results, Path(page).stem, introduction(used, command))
         files += _write_page(*made, Path(page))
@@ -159,6 +162,28 @@ def reproduce(
         opening = introduction(used, f"{command} --summary {Path(summary).name}")
         files += _write_page(*summary_page(tables, papers, Path(summary).stem, opening), Path(summary))
     return {"results": results, **counts, "unavailable": unavailable, "files": [str(file) for file in files]}
+
+
+def _beyond(
+    wanted: Sequence[tuple[Suite, Experiment]],
+    rows: Mapping[str, Any],
+    only: Mapping[str, Any],
+    folder: str,
+    command: str,
+) -> tuple[str, dict[str, str]]:
+    """The page about what goes beyond the short run, on the data sets that it was run on; its pictures."""
+    extents, used = [], []
+    results: dict[bool, list[Any]] = {False: [], True: []}  # by whether they are those of the short run
+    for suite, experiment in wanted:
+        of_one = extents_of(suite, experiment, rows, **only)
+        extents += of_one
+        here = {"methods": only["methods"], "datasets": {one.dataset for one in of_one if one.is_begun}}
+        used += [rows[task.digest] for task in tasks_of(suite, experiment, **here) if task.digest in rows]
+        for short, found in results.items():
+            found += results_of(suite, experiment, rows, short=short, **here)
+    tables = [[one for one in found if isinstance(one, ResultTable)] for found in results.values()]
+    head = [introduction(used, command), beyond_short(extents, *tables)]
+    return overview(results[False], folder, "\n\n".join(head), "Published experiments, repeated in full")
 
 
 def _made_by(rows: Sequence[Any], command: str) -> str:

@@ -38,6 +38,9 @@ def reproduce(
     summary: Annotated[
         Path | None, typer.Option(help="Write what held and what did not, paper by paper, on one page.")
     ] = None,
+    against_short: Annotated[
+        bool, typer.Option("--against-short", help="Page of what goes beyond --short, and what that changes.")
+    ] = False,
     merge: Annotated[
         list[Path] | None, typer.Option(help="Folder of another run whose fits are taken over; repeatable.")
     ] = None,
@@ -64,6 +67,7 @@ def reproduce(
                 run=not show,
                 page=page,
                 summary=summary,
+                against_short=against_short,
                 merge=merge or (),
                 step=advance,
             )

@@ -87,3 +87,57 @@ def test_rows_from_elsewhere_and_a_summary(suite_file, tmp_path):
     assert "## Small" in text and "nobody" in text and "**Held.**" in text
     assert (tmp_path / "summary" / "verdicts.png").exists()
     assert str(page) in done["files"]
+
+
+def test_a_page_of_what_goes_beyond_the_short_run(suite_file, tmp_path):
+    out, page = tmp_path / "out", tmp_path / "full.md"
+    some = ["--methods", "ours", "--methods", "tuned", "--out", out]
+    asked = [f"{suite_file}:1", "--page", page, "--against-short", "--show", "--out", out]
+    typed(f"{suite_file}:1", "--short", "--datasets", "A", "--datasets", "B", *some)
+    assert typed(*asked).exit_code == 0
+    nothing = page.read_text()
+    assert "2 pairs of method and data set" in nothing  # tuned on A and B; ours is the same in both runs
+    assert "0 were run in full, 0 in part and 2 not at all" in nothing
+    assert "Nothing beyond the short run was run of small:1" in nothing and "Quality" not in nothing
+
+    typed(f"{suite_file}:1", "--datasets", "A", *some)
+    typed(*asked)
+    text = page.read_text()
+    assert "1 were run in full, 0 in part and 1 not at all" in text
+    assert "| small:1 | A | tuned | – | – |" in text and "Quality" in text
+    assert "| **A** |" in text and "| **B** |" not in text
+    assert "1 cell run in full have a verdict" in text or "No cell has a verdict in both runs" in text
+    for words in (["--short", "--page", page], []):
+        told = typed(suite_file, "--against-short", "--show", "--out", out, *words)
+        assert told.exit_code == 2 and "give --page, and no --short" in told.output
+
+
+def test_changed_verdicts_are_told():
+    from bagwise.bench.extent import Extent
+    from bagwise.report.pages.cells import Cell, ResultTable
+    from bagwise.report.pages.extent import beyond_short
+
+    def tables(*means):
+        given = {"std": 0.01, "published_mean": 0.7, "published_std": 0.02}
+        cells = tuple(Cell("Scene", name, "auc", "higher", mean, **given) for name, mean in zip("ABC", means))
+        return [ResultTable("p:1", "Quality", "Ten folds.", "A", ("Scene",), tuple("ABC"), ("auc",), cells)]
+
+    extents = [
+        Extent("p:1", "Scene", "A", 10, 10, 10, 10),
+        Extent("p:1", "Scene", "B", 10, 10, 8, 8),
+        Extent("p:1", "Scene", "C", 10, 10, 0, 0),  # the same fits as in the short run
+        Extent("p:2", "Reuters", "A", 10, 2, 8, 0),
+        Extent("p:3", "Reuters", "B", 10, 3, 8, 1),
+    ]
+    text = beyond_short(extents, tables(0.71, 0.60, 0.60), tables(0.61, 0.65, 0.70))
+    assert "4 pairs" in text and "2 were run in full, 1 in part and 1 not at all" in text
+    assert "| p:3 | Reuters | – | B (3 of 10 fits) | – |" in text
+    assert "run of p:2: not" in text
+    assert (
+        "2 cells run in full have a verdict in both runs: 0 are inside or better in the short run, 1 in full"
+        in text
+    )
+    assert "1 verdict is another" in text
+    assert "| p:1 | Scene | A | AUC ↑ | 0.70±0.02 | 0.61±0.01 ▼ worse | 0.71±0.01 ✓ inside |" in text
+    same = beyond_short(extents, tables(0.71, 0.60, 0.60), tables(0.70, 0.60, 0.60))
+    assert "Not one verdict is another." in same

@@ -17,7 +17,12 @@ from bagwise.utils.tables import table
 Result = ResultTable | ResultFigure
 
 
-def overview(results: Sequence[Result], folder: str, introduction: str = "") -> tuple[str, dict[str, str]]:
+def overview(
+    results: Sequence[Result],
+    folder: str,
+    introduction: str = "",
+    title: str = "Published experiments, repeated",
+) -> tuple[str, dict[str, str]]:
     """Text of the page, and the pictures that it shows, by file name.
 
     Parameters
@@ -28,6 +33,8 @@ def overview(results: Sequence[Result], folder: str, introduction: str = "") -> 
         Where the pictures will lie, as the page sees it.
     introduction : str, optional
         Paragraphs under the title.
+    title : str
+        Of the page.
     """
     pictures = {}
     parts = []
@@ -39,7 +46,7 @@ def overview(results: Sequence[Result], folder: str, introduction: str = "") -> 
             image = f"{folder}/{name}"
         parts.append(render(result, "markdown", image=image))
     tables = [result for result in results if isinstance(result, ResultTable)]
-    head = ["# Published experiments, repeated", introduction, _summary(tables)]
+    head = [f"# {title}", introduction, _summary(tables)]
     return "\n\n".join(part.strip() for part in [*head, *parts] if part) + "\n", pictures
 
 
