@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit
-from sklearn.tree import DecisionTreeClassifier
 
 from bagwise.kernels.segment import segment_argmax
+from bagwise.models.instance.trees import grow_tree, votes_of
 from bagwise.parallel import in_threads
 
 
@@ -76,13 +76,12 @@ def _grow(X: Any, p: np.ndarray, samples: list[Sample], forest: list[Any], plan:
                 trees.append(forest[t])
                 continue
             before[:] = labels
-            tree = DecisionTreeClassifier(random_state=plan.seeds[t], **plan.settings)
             weights = counts.astype(np.float64)
             positive, total = weights @ labels, weights.sum()
             if plan.balanced and 0 < positive < total:
                 # whole numbers, in which sums over instances are exact; trees mind no common factor
                 weights *= np.where(labels > 0, total - positive, positive)
-            trees.append(tree.fit(X, labels, sample_weight=weights, check_input=False))
+            trees.append(grow_tree(X, labels, weights, plan.seeds[t], plan.settings))
         return trees
 
     parts = in_threads(some, len(plan.seeds), plan.n_jobs)
@@ -95,7 +94,7 @@ def _votes_without(silent: np.ndarray, trees: list[Any], X: Any, n_jobs: int | N
 
     def some(first: int, last: int) -> None:
         for t in range(first, last):
-            votes[t] = _votes(trees[t], X)
+            votes[t] = votes_of(trees[t], X)
 
     in_threads(some, len(trees), n_jobs)
     allowed = ~silent | silent.all(axis=0)
@@ -109,11 +108,7 @@ def mean_votes(trees: list[Any], X: Any, n_jobs: int | None) -> np.ndarray:
     def some(first: int, last: int) -> None:
         rows = X[first:last]
         for tree in trees:
-            out[first:last] += _votes(tree, rows)
+            out[first:last] += votes_of(tree, rows)
 
     in_threads(some, X.shape[0], n_jobs, smallest=1024)
     return out / len(trees)
-
-
-def _votes(tree: Any, X: Any) -> np.ndarray:
-    return tree.predict_proba(X, check_input=False)[:, 1]
