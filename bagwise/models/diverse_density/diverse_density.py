@@ -125,7 +125,7 @@ class DiverseDensity(ConceptClassifier):
         self._keep(found, densest_point)
 
     def _bag_log_odds(self, Q, offsets):
-        log_P, u, _ = noisy_or(Q, offsets)
+        log_P, u = noisy_or(Q, offsets)
         return (log_P + u)[:, 0]
 
     def _instance_log_odds(self, Q):

@@ -51,7 +51,7 @@ def learn_by_em(y: np.ndarray, X: np.ndarray, offsets: np.ndarray, settings: dic
     sizes = np.diff(offsets)
     rows = np.concatenate([np.arange(offsets[b], offsets[b + 1]) for b in order])
     problem = X[rows], np.concatenate([[0], np.cumsum(sizes[order])]), int((y > 0).sum())
-    per_run = starts.shape[1] * max(len(X), len(y) * X.shape[1])
+    per_run = starts.shape[1] * max(len(X), 40 * X.shape[1])  # q, or what L-BFGS keeps
     at_a_time = max(1, CELLS // per_run)
     with small_products(float(len(X)) * X.shape[1] * 2 * min(len(starts), at_a_time) * starts.shape[1]):
         parts = [
@@ -139,9 +139,8 @@ def move(
 ) -> np.ndarray:
     """M-step: concepts that cost least with the chosen instances, each by itself."""
     n_runs, n_concepts, width = theta.shape
-    Z = X[rows.reshape(len(rows), -1).T]
     weights = (best.T[:, None, :] == np.arange(n_concepts)[:, None]).astype(np.float64)
-    function = OnePerBag(Z, weights.reshape(n_runs * n_concepts, n_positive))
+    function = OnePerBag(X, rows.reshape(len(rows), -1).T, weights.reshape(n_runs * n_concepts, n_positive))
     found = minimise_many(function, theta.reshape(-1, width), limit, max_iter=_STEPS, tol=_EXACT)
     return found.x.reshape(theta.shape)
 

@@ -8,18 +8,18 @@ else is written in q and never in p, since in many dimensions p is often too sma
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 
 import numpy as np
 
 from bagwise.bags import runs
+from bagwise.kernels.numeric import frozen
 from bagwise.kernels.segment import segment_logsumexp, segment_sum
+from bagwise.utils.compiled import kernel, part
 
 FLOOR = 1e-10  # of q: an instance at the very point of a concept is a positive one almost surely
 _TINY = 1e-200  # sums of probabilities below which their logarithms are summed instead
-_SMALL = 1e-4  # p below which the series of -log(1 - p) is exact and its logarithm is not
 _CELLS = 1 << 16  # instances times concepts at a time: what stays in the cache
-_CHOSEN = 1 << 18  # numbers of chosen instances at a time, likewise
 
 
 def distances(X: np.ndarray, points: np.ndarray, scales: np.ndarray) -> np.ndarray:
@@ -33,15 +33,20 @@ def distances(X: np.ndarray, points: np.ndarray, scales: np.ndarray) -> np.ndarr
     if len(points) == 0:
         return np.empty((len(X), 0))
     centre = points.mean(axis=0)  # squares of numbers far from 0 would lose digits
-    Z = X - centre
-    return _products(np.hstack([Z * Z, Z]), points - centre, scales)
-
-
-def _products(squares_and_values: np.ndarray, points: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    s2 = scales * scales
-    Q = squares_and_values @ np.hstack([s2, -2.0 * s2 * points]).T
-    Q += (s2 * points * points).sum(axis=1)
+    Q = _powers(X - centre) @ _coefficients(points - centre, scales)
     return np.maximum(Q, FLOOR, out=Q)
+
+
+def _powers(Z: np.ndarray) -> np.ndarray:
+    """Instances as their squares, values and ones: q is linear in these."""
+    return np.hstack([Z * Z, Z, np.ones((len(Z), 1))])
+
+
+def _coefficients(points: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Of the squares, values and ones in q, a column for every concept."""
+    s2 = scales * scales
+    own = (s2 * points * points).sum(axis=1, keepdims=True)
+    return np.hstack([s2, -2.0 * s2 * points, own]).T
 
 
 def absence(Q: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -54,8 +59,7 @@ def absence(Q: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     (0.5, True)
     """
     p = np.exp(-Q)
-    rest = 1.0 - p
-    return p, rest, np.where(p < _SMALL, p * (1.0 + p * (0.5 + p / 3.0)), -np.log(rest))
+    return p, 1.0 - p, -np.log1p(-p)
 
 
 def log_odds(Q: np.ndarray) -> np.ndarray:
@@ -69,122 +73,153 @@ def log_odds(Q: np.ndarray) -> np.ndarray:
     return absence(Q)[2] - Q
 
 
-def noisy_or(Q: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of every bag and concept ``log P`` and ``u = -log(1 - P)``, ``P = 1 - prod(1 - p)``; u of instances.
+def noisy_or(Q: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of every bag and concept ``log P`` and ``u = -log(1 - P)``, where ``P = 1 - prod(1 - p)``.
 
     Examples
     --------
     >>> half = np.full((2, 1), np.log(2.0))
-    >>> log_P, u, _ = noisy_or(half, np.array([0, 2]))
+    >>> log_P, u = noisy_or(half, np.array([0, 2]))
     >>> float(np.exp(log_P[0, 0])), float(np.exp(-u[0, 0]))
     (0.75, 0.25)
     """
-    each = absence(Q)[2]
-    u = segment_sum(each, offsets)
+    u = segment_sum(absence(Q)[2], offsets)
+    return _log_presence(Q, offsets, u), u
+
+
+def _log_presence(Q: np.ndarray, offsets: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """``log P`` from u, or from q where P is hardly a number."""
     far = u < _TINY
     log_P = np.log(-np.expm1(-np.maximum(u, _TINY)))
-    if far.any():
-        log_P = np.where(far, segment_logsumexp(-Q, offsets), log_P)
-    return log_P, u, each
+    return np.where(far, segment_logsumexp(-Q, offsets), log_P) if far.any() else log_P
 
 
 class NoisyOr:
     """Negative logarithm of the diverse density of many concepts, and its gradient.
 
     Called with ``theta`` of shape (n_concepts, 2 n_features); the numbers of the concepts, the second
-    argument, are of no interest here.
+    argument, are of no interest here. Everything of the size instances times concepts is written into the
+    same room again: memory that is new at every call would cost more than what is done in it.
     """
 
     def __init__(self, X: np.ndarray, offsets: np.ndarray, y: np.ndarray) -> None:
         sizes = np.diff(offsets)
         inside = np.repeat(y > 0, sizes)
         self.offsets = np.concatenate([[0], np.cumsum(sizes[y > 0])])  # of positive bags alone
+        self.bag_of = np.repeat(np.arange(len(self.offsets) - 1), sizes[y > 0])
         self.centre = X.mean(axis=0)
-        Z = X - self.centre
-        A = np.hstack([Z * Z, Z])
+        A = _powers(X - self.centre)
         self.inside, self.outside = A[inside], A[~inside]
+        self.room = np.empty((3, 0))
 
     def __call__(self, theta: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Values (n_concepts,) and gradients, of the shape of ``theta``."""
-        h, s = np.hsplit(theta, 2)
-        h = h - self.centre
-        value, total, sums = np.zeros(len(theta)), np.zeros(len(theta)), np.zeros(theta.shape)
-        for A, C in self._derivatives(h, s, value):  # by q
-            total += C.sum(axis=0)
-            sums += C.T @ A
-        second, first = np.hsplit(sums, 2)
-        return value, _gradient(h, s, first, second, total[:, None])
-
-    def _derivatives(
-        self, h: np.ndarray, s: np.ndarray, value: np.ndarray
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Blocks of instances and the derivative of the value by their q; adds up the value."""
-        n_rows = max(1, _CELLS // len(h))
+        n_concepts, d = len(theta), theta.shape[1] // 2
+        h, s = theta[:, :d] - self.centre, theta[:, d:]
+        V = _coefficients(h, s)
+        value, sums = np.zeros(n_concepts), np.zeros((n_concepts, 2 * d + 1))
+        n_rows = max(1, _CELLS // n_concepts)
         for a, b in runs(self.offsets, n_rows):
-            offsets = self.offsets[a : b + 1]
-            A = self.inside[offsets[0] : offsets[-1]]
-            Q = _products(A, h, s)
-            log_P, u, each = noisy_or(Q, offsets - offsets[0])
-            value -= log_P.sum(axis=0)
-            # 1 / (expm1(u) expm1(q)), of which neither factor need be a number
-            yield A, np.exp(each - Q - np.repeat(u + log_P, np.diff(offsets), axis=0))
+            A = self.inside[self.offsets[a] : self.offsets[b]]
+            sums += self._of_positive(A, V, a, b, value).T @ A
         for start in range(0, len(self.outside), n_rows):
             A = self.outside[start : start + n_rows]
-            p, rest, each = absence(_products(A, h, s))
-            value += each.sum(axis=0)
-            yield A, -p / rest
+            sums += self._of_negative(A, V, value).T @ A
+        # sums over instances of x^2, of x and of 1, each times the derivative by q
+        second, first, total = sums[:, :d], sums[:, d : 2 * d], sums[:, 2 * d :]
+        by_h = -2.0 * s * s * (first - h * total)
+        return value, np.hstack([by_h, 2.0 * s * (second - 2.0 * h * first + h * h * total)])
+
+    def _of_positive(self, A: np.ndarray, V: np.ndarray, a: int, b: int, value: np.ndarray) -> np.ndarray:
+        """Derivatives by q in the positive bags from a to b; adds what these cost to the value."""
+        Q, p, rest = self._probabilities(A, V)
+        offsets = self.offsets[a : b + 1] - self.offsets[a]
+        each = np.negative(p, out=rest)
+        u = segment_sum(np.negative(np.log1p(each, out=each), out=each), offsets)
+        log_P = _log_presence(Q, offsets, u)
+        value -= log_P.sum(axis=0)
+        bag_of = self.bag_of[self.offsets[a] : self.offsets[b]] - a
+        if u.min() < _TINY:  # 1 / (expm1(u) expm1(q)), of which neither factor need be a number
+            return np.exp(each - Q - (u + log_P)[bag_of])
+        np.divide(p, np.subtract(1.0, p, out=rest), out=p)
+        return np.multiply(p, np.take(np.exp(-u - log_P), bag_of, axis=0, out=Q, mode="clip"), out=p)
+
+    def _of_negative(self, A: np.ndarray, V: np.ndarray, value: np.ndarray) -> np.ndarray:
+        """The same in instances of negative bags."""
+        Q, p, rest = self._probabilities(A, V)
+        np.subtract(1.0, p, out=rest)
+        value -= np.log1p(np.negative(p, out=Q), out=Q).sum(axis=0)
+        return np.negative(np.divide(p, rest, out=p), out=p)
+
+    def _probabilities(self, A: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Room with q of every instance and concept, room with p, and room for more."""
+        shape = len(A), V.shape[1]
+        size = shape[0] * shape[1]
+        if self.room.shape[1] < size:
+            self.room = np.empty((3, size))
+        Q, p, rest = (room[:size].reshape(shape) for room in self.room)
+        np.maximum(np.matmul(A, V, out=Q), FLOOR, out=Q)
+        return Q, np.exp(np.negative(Q, out=p), out=p), rest
 
 
 class OnePerBag:
     """What one instance per bag costs, of every concept its own instances: the M-step of EM-DD.
 
-    ``Z`` has shape (n_concepts, n_bags, n_features); bags come positive ones first, and ``weights``
+    ``rows`` (n_concepts, n_bags) are the instances; bags come positive ones first, and ``weights``
     (n_concepts, n_positive) says how much each of those counts. The value is the sum of q over them and of
     -log(1 - p) over the others.
     """
 
-    def __init__(self, Z: np.ndarray, weights: np.ndarray) -> None:
-        self.centre = Z.mean(axis=(0, 1))
-        Z = Z - self.centre
-        self.A = np.concatenate([Z * Z, Z], axis=2)
-        self.weights = weights
+    def __init__(self, X: np.ndarray, rows: np.ndarray, weights: np.ndarray) -> None:
+        self.X = frozen(np.asarray(X, dtype=np.float64))
+        self.rows, self.weights = frozen(rows), frozen(weights)
 
     def __call__(self, theta: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Values and gradients of the concepts with these numbers."""
-        h, s = np.hsplit(theta, 2)
-        h = h - self.centre
-        s2 = s * s
-        V, own = np.hstack([s2, -2.0 * s2 * h]), (s2 * h * h).sum(axis=1)
-        value, total, sums = np.empty(len(theta)), np.empty((len(theta), 1)), np.empty(theta.shape)
-        # instances are read twice, for q and for the gradient: the second time from the cache
-        at_a_time = max(1, _CHOSEN // self.A[0].size)
-        for a in range(0, len(which), at_a_time):
-            some = slice(a, a + at_a_time)
-            value[some], total[some] = self._some(which[some], V[some], own[some], sums[some])
-        second, first = np.hsplit(sums, 2)
-        return value, _gradient(h, s, first, second, total)
-
-    def _some(
-        self, which: np.ndarray, V: np.ndarray, own: np.ndarray, sums: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Values of some concepts and sums of derivatives by q; fills their sums with the instances."""
-        weights = self.weights[which]
-        n_positive = weights.shape[1]
-        Q = np.empty((len(which), self.A.shape[1]))
-        for row, k in enumerate(which):
-            np.dot(self.A[k], V[row], out=Q[row])
-        Q += own[:, None]
-        p, rest, each = absence(np.maximum(Q[:, n_positive:], FLOOR))
-        C = np.concatenate([weights, -p / rest], axis=1)
-        for row, k in enumerate(which):
-            np.dot(C[row], self.A[k], out=sums[row])
-        return (weights * Q[:, :n_positive]).sum(axis=1) + each.sum(axis=1), C.sum(axis=1)[:, None]
+        value, G = np.empty(len(theta)), np.zeros(theta.shape)
+        _cost_of_chosen(self.X, self.rows, self.weights, frozen(which), frozen(theta), value, G)
+        return value, G
 
 
-def _gradient(
-    h: np.ndarray, s: np.ndarray, first: np.ndarray, second: np.ndarray, total: np.ndarray
-) -> np.ndarray:
-    """By h and s, from sums of x, of x^2 and of 1, each times the derivative by q."""
-    return np.hstack(
-        [-2.0 * s * s * (first - h * total), 2.0 * s * (second - 2.0 * h * first + h * h * total)]
-    )
+@kernel(error_model="numpy")
+def _cost_of_chosen(X, rows, weights, which, theta, value, G):
+    """Fill values and gradients, which come as zeros.
+
+    Every concept has other instances, so that there is no matrix product to share; instances stay in the
+    cache from one concept to the next.
+    """
+    d = X.shape[1]
+    for i in range(which.size):
+        chosen, weight = rows[which[i]], weights[which[i]]
+        h, s, first, second = theta[i, :d], theta[i, d:], G[i, :d], G[i, d:]
+        total = 0.0
+        for b in range(chosen.size):
+            x = X[chosen[b]]
+            slope = weight[b] if b < weight.size else 0.0  # the derivative by q
+            if b < weight.size:
+                if slope == 0.0:
+                    continue
+                total += slope * _one_distance(x, h, s)
+            else:
+                q = max(_one_distance(x, h, s), FLOOR)
+                p = math.exp(-q)
+                total -= math.log1p(-p)
+                slope = -p / (1.0 - p)
+            for k in range(d):
+                t = x[k] - h[k]
+                first[k] += slope * t
+                second[k] += slope * t * t
+        value[i] = total
+        for k in range(d):
+            first[k] *= -2.0 * s[k] * s[k]
+            second[k] *= 2.0 * s[k]
+
+
+# as in `reordered_dot`, terms may be added in any order that the compiler fixes
+@part(fastmath={"reassoc", "contract"})
+def _one_distance(x, h, s):
+    q = 0.0
+    for k in range(x.size):
+        t = s[k] * (x[k] - h[k])
+        q += t * t
+    return q

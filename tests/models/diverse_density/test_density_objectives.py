@@ -56,6 +56,17 @@ def test_blocks_of_instances_change_nothing(cells, monkeypatch):
     np.testing.assert_allclose(again_G, G, rtol=1e-9, atol=1e-9)
 
 
+def test_concepts_near_and_far_together():
+    bags, y, _ = planted(8)
+    function = NoisyOr(bags.X, bags.offsets, y)
+    theta = np.array([[90.0, 0, 0, 1, 1, 1], [1.0, 0.5, 0, 0.4, 0.3, 0.7], [300.0, 0, 0, 9, 1, 1]])
+    values, G = function(theta, None)
+    for t, row in enumerate(theta):
+        alone, alone_G = function(row[None], None)
+        np.testing.assert_allclose(values[t], alone[0], rtol=1e-12)
+        np.testing.assert_allclose(G[t], alone_G[0], rtol=1e-9, atol=1e-12)
+
+
 def test_known_density_of_two_bags():
     # positive bag {0}, negative bag {2}, scale 1: the best point lies a little below 0
     function = NoisyOr(np.array([[0.0], [2.0]]), np.array([0, 1, 2]), np.array([1, 0]))
@@ -69,7 +80,10 @@ def test_one_per_bag_and_its_gradient():
     rng = np.random.default_rng(0)
     Z, weights = rng.normal(size=(4, 7, 3)), rng.integers(0, 2, (4, 3)).astype(float)
     theta = rng.normal(size=(4, 6))
-    function = OnePerBag(Z, weights)
+    order = rng.permutation(28)  # where the instances of each concept are found
+    X = np.empty((28, 3))
+    X[order] = Z.reshape(28, 3)
+    function = OnePerBag(X, order.reshape(4, 7), weights)
     values, G = function(theta, np.arange(4))
     for t in range(4):
         q = [plain_q(Z[t, b], theta[t, :3], theta[t, 3:]) for b in range(7)]
@@ -126,6 +140,65 @@ def test_many_starts_in_a_bent_valley():
     assert (minimise_many(rosenbrock, starts, np.full(2, np.inf), max_iter=3, tol=0.0).n_iter == 3).all()
     alone = minimise_many(rosenbrock, starts[4:5], np.full(2, np.inf), max_iter=500, tol=1e-15)
     np.testing.assert_allclose(alone.x[0], found.x[4], atol=1e-12)  # starts do not know of each other
+
+
+def plain_descent(function, x, limit, n_iter):
+    """L-BFGS of one start with the inverse Hessian written out as a matrix, within limits."""
+    kept = []
+    (value,), (g,) = function(x[None], None)
+    for _ in range(n_iter):
+        wanted = np.where(((x >= limit) & (g < 0)) | ((x <= -limit) & (g > 0)), 0.0, g)
+        H = np.eye(len(x)) / max(np.linalg.norm(wanted), 1.0)
+        for t, (s, d) in enumerate(kept[-10:]):
+            if t == 0:
+                H = np.eye(len(x)) * (kept[-1][0] @ kept[-1][1]) / (kept[-1][1] @ kept[-1][1])
+            left = np.eye(len(x)) - np.outer(s, d) / (s @ d)
+            H = left @ H @ left.T + np.outer(s, s) / (s @ d)
+        move, step = np.where(wanted == 0.0, 0.0, -H @ wanted), 1.0
+        assert move @ wanted < 0
+        while True:
+            trial = np.clip(x + step * move, -limit, limit)
+            (new,), (new_g,) = function(trial[None], None)
+            slope = g @ (trial - x)
+            if new <= value + 1e-4 * slope:
+                break
+            step *= np.clip(-0.5 * slope / (new - value - slope), 0.1, 0.5)
+        if (trial - x) @ (new_g - g) > 0:
+            kept.append((trial - x, new_g - g))
+        x, value, g = trial, new, new_g
+    return x
+
+
+@pytest.mark.parametrize("n_iter", [1, 2, 9, 16])
+def test_steps_are_those_of_a_plain_search(n_iter):
+    rng = np.random.default_rng(2)
+    wide = np.array([1.0, 3.0, 10.0, 30.0, 0.5])
+
+    def bent(x, which):
+        u = x - 0.3 * np.roll(x, 1, axis=1) ** 2 - 1.0
+        inner = 2.0 * wide * u
+        back = np.roll(inner * -0.6 * np.roll(x, 1, axis=1), -1, axis=1)
+        return (wide * u**2).sum(axis=1), inner + back
+
+    starts = rng.uniform(-0.5, 0.5, (4, 5))
+    limit = np.array([np.inf, 1.2, np.inf, 1.0, np.inf])
+    found = minimise_many(bent, starts, limit, max_iter=n_iter, tol=0.0)
+    for start, x in zip(starts, found.x):
+        np.testing.assert_allclose(x, plain_descent(bent, start, limit, n_iter), rtol=1e-6, atol=1e-8)
+    assert (found.n_iter == n_iter).all()
+
+
+def test_a_start_without_a_value_stays_where_it_is():
+    def hole(x, which):
+        value = np.where(x[:, 0] < 0, np.nan, (x**2).sum(axis=1))
+        return value, 2.0 * x
+
+    found = minimise_many(
+        hole, np.array([[-1.0, 2.0], [3.0, 4.0]]), np.full(2, np.inf), max_iter=50, tol=1e-12
+    )
+    np.testing.assert_array_equal(found.x[0], [-1.0, 2.0])
+    assert found.n_iter[0] == 0 and not np.isfinite(found.values[0])
+    np.testing.assert_allclose(found.x[1], 0.0, atol=1e-5)
 
 
 def test_starts_are_whole_positive_bags():
