@@ -46,3 +46,15 @@ def one_thread():
     """For products of a size that only waits for a second thread."""
     with threadpool_limits(1, user_api="blas"):
         yield
+
+
+@pytest.fixture(scope="module")
+def forked_workers():
+    """Workers of Dask that are forked from a process which has imported everything: they begin at once."""
+    import dask
+    from distributed.utils import get_mp_context
+
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        wanted = ["distributed", "bagwise.models", "bagwise.parallel.cluster", "bagwise.shards"]
+        get_mp_context().set_forkserver_preload(wanted)
+        yield

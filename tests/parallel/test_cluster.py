@@ -46,7 +46,7 @@ def expected(shards):
 
 
 @pytest.fixture(scope="module")
-def cluster():
+def cluster(forked_workers):
     with on_cluster("local:2") as there:
         yield there
 

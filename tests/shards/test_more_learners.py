@@ -103,8 +103,9 @@ def test_a_killed_driver_goes_on(folder, streamed, tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="as the other tests of clusters")
-def test_two_workers_have_the_same_bits(folder, streamed):
+def test_two_workers_have_the_same_bits(folder, streamed, request):
     pytest.importorskip("distributed")
+    request.getfixturevalue("forked_workers")
     shards = ShardedBags.open(folder / "many")
     with on_cluster("local:2"):
         for name in ON_A_CLUSTER:
