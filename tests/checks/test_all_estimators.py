@@ -3,6 +3,8 @@
 import inspect
 import re
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -47,7 +49,25 @@ def _variants():
             yield pytest.param(default(cls), id=f"{cls.__name__}, defaults")
 
 
-@pytest.mark.parametrize("check", all_checks(), ids=lambda check: check.__name__)
+def command_line_says_what_predict_says(model):
+    model, bags, _ = fitted(model)
+    names = ("a", "b", "c")
+    with TemporaryDirectory() as folder:
+        place = Path(folder)
+        bagwise.save(model, place / "model.skops")
+        bagwise.write(Dataset(bags, np.zeros((len(bags), 3)), label_names=names), place / "data.npz")
+        actions.predict(place / "model.skops", place / "data.npz", place / "out.parquet")
+        table = parquet.read_table(place / "out.parquet").to_pydict()
+    known = label_names(model)
+    expected = [[known[l] for l in np.flatnonzero(row)] for row in model.predict(bags)]
+    assert table["labels"] == expected
+    np.testing.assert_array_equal(np.column_stack([table[n] for n in known]), model.decision_function(bags))
+
+
+CHECKS = [*all_checks(), command_line_says_what_predict_says]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 # model after model, so that checks share its fit
 @pytest.mark.parametrize("model", list(_variants()))
 def test_common_check(model, check):
@@ -60,18 +80,9 @@ def test_common_check(model, check):
         pytest.xfail(reason)
 
 
-@pytest.mark.parametrize("cls", ESTIMATORS, ids=lambda cls: cls.__name__)
-def test_command_line_says_what_predict_says(cls, tmp_path):
-    model, bags, _ = fitted(default(cls))
-    bagwise.save(model, tmp_path / "model.skops")
-    names = ("a", "b", "c")
-    bagwise.write(Dataset(bags, np.zeros((len(bags), 3)), label_names=names), tmp_path / "data.npz")
-    actions.predict(tmp_path / "model.skops", tmp_path / "data.npz", tmp_path / "out.parquet")
-    table = parquet.read_table(tmp_path / "out.parquet").to_pydict()
-    known = label_names(model)
-    expected = [[known[l] for l in np.flatnonzero(row)] for row in model.predict(bags)]
-    assert table["labels"] == expected
-    np.testing.assert_array_equal(np.column_stack([table[n] for n in known]), model.decision_function(bags))
+@pytest.mark.parametrize("cls", [c for c in ESTIMATORS if c.traits.requires], ids=lambda cls: cls.__name__)
+def test_command_line_of_networks_as_they_come(cls):
+    command_line_says_what_predict_says(default(cls).set_params(max_epochs=2))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -15,7 +15,7 @@ from bagwise import models
 from bagwise.checks.sample import sample_bags
 from bagwise.parallel import forced_threads
 
-bags, Y = sample_bags()
+bags, Y = sample_bags(n_bags=20)
 for name in sys.argv[1:]:
     cls = getattr(models, name)
     model = cls(**cls._test_params())

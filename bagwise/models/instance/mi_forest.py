@@ -144,7 +144,7 @@ class MIForest(MIMLClassifier):
 
     @classmethod
     def _test_params(cls):
-        return {"n_trees": 20, "last_temperature": 0.05, "random_state": 0}
+        return {"n_trees": 10, "last_temperature": 0.05, "random_state": 0}
 
     def _fit(self, bags, Y):
         rng = check_random_state(self.random_state)

@@ -169,7 +169,7 @@ class ORedClassifier(MIMLClassifier):
 
     @classmethod
     def _test_params(cls) -> dict[str, Any]:
-        return {"estimator": ExtraTreesClassifier(30, bootstrap=True, random_state=0), "n_folds": 3}
+        return {"estimator": ExtraTreesClassifier(10, bootstrap=True, random_state=0), "n_folds": 3}
 
     @classmethod
     def _expected_failed_checks(cls) -> dict[str, str]:

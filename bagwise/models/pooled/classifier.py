@@ -99,7 +99,7 @@ class PooledClassifier(MIMLClassifier):
 
     @classmethod
     def _test_params(cls) -> dict[str, Any]:
-        return {"estimator": ExtraTreesClassifier(40, random_state=0)}
+        return {"estimator": ExtraTreesClassifier(10, random_state=0)}
 
     def _inner(self) -> Any:
         if self.estimator is None:
