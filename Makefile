@@ -19,12 +19,18 @@ $(STAMP): pyproject.toml
 demo: env
 	$(BIN)/bagwise demo --out demo_output
 
+# One process per core, each with one thread. Bytecode is kept even where the environment says not to:
+# without it every process makes that of all tests anew.
+PYTEST := -m pytest -n auto --dist worksteal
+test test-oldest: export OMP_NUM_THREADS = 1
+test test-oldest: export PYTHONDONTWRITEBYTECODE =
+
 test: env
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python $(PYTEST)
 
 # The lowest versions that pyproject.toml allows, in an environment of their own.
 test-oldest: $(OLDEST)/.installed
-	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n auto --dist worksteal
+	$(OLDEST)/bin/python $(PYTEST)
 
 $(OLDEST)/.installed: pyproject.toml .ci/oldest.py
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
