@@ -249,7 +249,7 @@ def test_a_damaged_recipe_is_one_line(place):
 
 def test_a_model_takes_raw_files_and_gathered_data_alike(place):
     actions.gather("articles", "data.parquet", "topics.csv", params={"n_features": 64})
-    done = actions.fit("data.parquet", "PooledClassifier", {"random_state": 0}, "model.skops")
+    done = actions.fit("data.parquet", "PooledLogisticRegression", {}, "model.skops")
     assert done["recipe"] == "text by TextToBags, n_features=64"
     actions.gather("new", "new.parquet", "new.csv", params={"n_features": 64})
     raw = actions.predict("model.skops", "new", "raw.parquet")
@@ -268,7 +268,7 @@ def test_a_model_takes_raw_files_and_gathered_data_alike(place):
     header = (place / "parts.csv").read_text().splitlines()[0]
     assert "start_char" in header and "file" in header
     facts = actions.info("model.skops")
-    assert facts["model"] == "PooledClassifier" and "text files (.txt" in facts["takes"]
+    assert facts["model"] == "PooledLogisticRegression" and "text files (.txt" in facts["takes"]
 
 
 def test_raw_files_that_cannot_be_read_do_not_stop_the_others(place, capsys):
