@@ -32,7 +32,8 @@ def beyond_short(extents: Sequence[Any], whole: Sequence[ResultTable], short: Se
         f"{count(len(longer), 'pair')} of method and data set, counted once per table. Of these "
         f"{len(finished)} were run in full, {len(begun)} in part and {none} not at all. The page shows the "
         "data sets of the first two kinds; of other methods there, cells with a figure are those of the "
-        "short run, whose protocol already is the whole one."
+        "short run, whose protocol already is the whole one. A line below is run by `bagwise reproduce TABLE "
+        "--datasets 'DATA SET' --methods METHOD`; `--merge` brings folders of several runs together."
     )
     parts = ["## What was run in full", text, _run(longer, shown)]
     if left_out:
