@@ -137,7 +137,7 @@ def test_changed_verdicts_are_told():
         "2 cells run in full have a verdict in both runs: 0 are inside or better in the short run, 1 in full"
         in text
     )
-    assert "1 verdict is another" in text
+    assert "1 verdict changes:" in text
     assert "| p:1 | Scene | A | AUC ↑ | 0.70±0.02 | 0.61±0.01 ▼ worse | 0.71±0.01 ✓ inside |" in text
     same = beyond_short(extents, tables(0.71, 0.60, 0.60), tables(0.70, 0.60, 0.60))
-    assert "Not one verdict is another." in same
+    assert "No verdict changes." in same

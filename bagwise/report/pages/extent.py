@@ -81,9 +81,9 @@ def _changes(
         f"better in the short run, {good[1]} in full. "
     )
     if not other:
-        yield text + "Not one verdict is another."
+        yield text + "No verdict changes."
         return
-    yield text + f"{count(len(other), 'verdict')} {'is' if len(other) == 1 else 'are'} another:"
+    yield text + f"{count(len(other), 'verdict')} {'changes' if len(other) == 1 else 'change'}:"
     rows = [
         [
             *map(escape, (id, cell.dataset, cell.method, title_of(cell.measure, cell.direction))),
