@@ -58,9 +58,11 @@ class Segments:
         )
         sizes = host.diff()
         longest, total = (int(sizes.max()), int(host[-1])) if len(sizes) else (0, 0)
-        tensor = host if device is None else host.to(device, non_blocking=True)
-        bags = torch.arange(len(sizes), device=tensor.device)
-        return cls(tensor, torch.repeat_interleave(bags, tensor.diff(), output_size=total), longest)
+        if device is not None and device != host.device:
+            host = host.to(device, non_blocking=True)
+            sizes = host.diff()
+        bags = torch.arange(len(sizes), device=host.device)
+        return cls(host, torch.repeat_interleave(bags, sizes, output_size=total), longest)
 
 
 def spread(values: Tensor, offsets: Any) -> Tensor:
@@ -149,20 +151,26 @@ def segment_softmax(X: Tensor, offsets: Any) -> Tensor:
     return _Softmax.apply(X, Segments.of(offsets))
 
 
-def linear_relu(X: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def linear_relu(X: Tensor, weight: Tensor, bias: Tensor, dropout: float = 0.0) -> Tensor:
     """Product, bias and rectifier in one: ``relu(X @ weight.T + bias)``.
 
-    Keeps its answer alone for the way back, and sums the gradient of the bias by a product.
+    Keeps its answer alone for the way back, and sums the gradient of the bias by a product. A share
+    ``dropout`` of the answer is set to zero at random, the rest scaled up. On the processor sixteen random
+    bits decide about a number: torch's own dropout takes longer than the product before it.
 
     Examples
     --------
     >>> linear_relu(torch.eye(2), torch.tensor([[1.0, -1.0]]), torch.zeros(1)).ravel().tolist()
     [1.0, 0.0]
+    >>> linear_relu(torch.ones(99, 1), torch.ones(1, 1), torch.zeros(1), dropout=0.75).unique().tolist()
+    [0.0, 4.0]
     """
     if torch.is_autocast_enabled(X.device.type):
         dtype = torch.get_autocast_dtype(X.device.type)
         X, weight, bias = X.to(dtype), weight.to(dtype), bias.to(dtype)
-    return _LinearReLU.apply(X, weight, bias)
+    if X.is_cuda and dropout:
+        return torch.nn.functional.dropout(_LinearReLU.apply(X, weight, bias, 0.0), dropout)
+    return _LinearReLU.apply(X, weight, bias, dropout)
 
 
 def gated(P: Tensor, width: int, n_scores: int) -> tuple[Tensor, Tensor]:
@@ -321,7 +329,7 @@ class _Gated(torch.autograd.Function):
         ctx.save_for_backward(P)
         ctx.width = width
         scores = P[:, 2 * width : 2 * width + n_scores]
-        return _gate(P, width), scores.to(torch.promote_types(P.dtype, torch.float32))
+        return _gate(P, width), scores.to(torch.promote_types(P.dtype, torch.float32), copy=True)
 
     @staticmethod
     def backward(ctx: Any, for_gates: Tensor, for_scores: Tensor) -> Any:  # type: ignore[override]
@@ -332,31 +340,48 @@ class _Gated(torch.autograd.Function):
 def _gate(P: Tensor, width: int) -> Tensor:
     if P.is_cuda and P.is_contiguous() and _loops() is not None:
         return _loops().gate(P, width)
-    return torch.tanh(P[:, :width]) * torch.sigmoid(P[:, width : 2 * width])
+    return _tanh(P[:, :width]).mul_(torch.sigmoid(P[:, width : 2 * width]))
+
+
+def _tanh(V: Tensor) -> Tensor:
+    """By the sigmoid, which takes half the time on a processor; off by a rounding of 1 at most."""
+    return torch.sigmoid(2.0 * V).mul_(2.0).sub_(1.0)
 
 
 def _gate_back(P: Tensor, for_gates: Tensor, for_scores: Tensor, width: int) -> Tensor:
     if P.is_cuda and P.is_contiguous() and _loops() is not None:
         return _loops().gate_back(P, for_gates.contiguous(), for_scores.contiguous(), width)
-    V, U = torch.tanh(P[:, :width]), torch.sigmoid(P[:, width : 2 * width])
-    out = torch.zeros_like(P)
-    out[:, :width] = for_gates * U * (1.0 - V * V)
-    out[:, width : 2 * width] = for_gates * V * U * (1.0 - U)
-    out[:, 2 * width : 2 * width + for_scores.shape[1]] = for_scores
+    V, U = _tanh(P[:, :width]), torch.sigmoid(P[:, width : 2 * width])
+    last = 2 * width + for_scores.shape[1]
+    out = torch.empty_like(P)
+    pull = for_gates * U
+    torch.addcmul(pull, pull * V, V, value=-1.0, out=out[:, :width])
+    pull *= V
+    torch.addcmul(pull, pull, U, value=-1.0, out=out[:, width : 2 * width])
+    out[:, 2 * width : last] = for_scores
+    out[:, last:] = 0.0
     return out
 
 
 class _LinearReLU(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, X: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, X: Tensor, weight: Tensor, bias: Tensor, dropout: float) -> Tensor:
         out = torch._addmm_activation(bias, X, weight.t(), use_gelu=False)
+        ctx.scale = 1.0 / (1.0 - dropout)
+        if dropout:
+            drawn = torch.empty(-(-out.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+            drawn = drawn.view(torch.int16)[: out.numel()].view(out.shape).to(out.dtype)
+            last = round(dropout * 2**16) - 2**15 - 1  # at which a number is still left out
+            out = torch.ops.aten.threshold_backward(out, drawn, last).mul_(ctx.scale)
         ctx.save_for_backward(X, weight, out)
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
         X, weight, out = ctx.saved_tensors
-        gradient = torch.ops.aten.threshold_backward(gradient, out, 0)
+        gradient = torch.ops.aten.threshold_backward(gradient, out, 0)  # 0: negative, or left out
+        if ctx.scale != 1.0:
+            gradient.mul_(ctx.scale)
         ones = torch.ones(len(X), dtype=X.dtype, device=X.device)
         for_X = gradient @ weight if ctx.needs_input_grad[0] else None
-        return for_X, gradient.t() @ X, gradient.t() @ ones
+        return for_X, gradient.t() @ X, gradient.t() @ ones, None

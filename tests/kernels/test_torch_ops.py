@@ -92,6 +92,30 @@ def test_linear_relu_and_its_gradients(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("share", [0.5, 0.2])
+def test_dropout_leaves_out_a_share_and_its_gradients(device, share):
+    torch.manual_seed(0)
+    X = torch.randn(801, 3, device=device, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(41, 3, device=device, dtype=torch.float64, requires_grad=True)
+    bias = torch.ones(41, device=device, dtype=torch.float64, requires_grad=True)
+    out = torch_ops.linear_relu(X, weight, bias, dropout=share)
+    whole = torch.relu(X @ weight.T + bias)
+    kept = (out != 0).double()
+    positive = whole > 0
+    rows, columns = (kept[positive].mean() - (1 - share)).abs(), (kept * positive).sum(0) / positive.sum(0)
+    assert rows < 0.01 and (columns - (1 - share)).abs().max() < 0.1
+    expected = whole * kept / (1 - share)
+    torch.testing.assert_close(out, expected)
+    pull = torch.randn_like(out)
+    for got, wanted in zip(*(torch.autograd.grad(o, (X, weight, bias), pull) for o in (out, expected))):
+        torch.testing.assert_close(got, wanted)
+    torch.manual_seed(1)
+    first = torch_ops.linear_relu(X, weight, bias, dropout=share)
+    torch.manual_seed(1)
+    torch.testing.assert_close(torch_ops.linear_relu(X, weight, bias, dropout=share), first, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_gates_and_scores_and_their_gradients(device):
     rng = np.random.default_rng(4)
     wide = torch.tensor(rng.normal(size=(50, 16)), device=device, dtype=torch.float32)

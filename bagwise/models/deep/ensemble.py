@@ -12,7 +12,7 @@ from bagwise.models._shared.scaling import Scaling
 from bagwise.models.deep.feed import Feed
 from bagwise.models.deep.network import Plan
 from bagwise.models.deep.scores import mean_scores
-from bagwise.models.deep.training import Member, Settings, Trained, train_member
+from bagwise.models.deep.training import Member, Settings, Trained, catching_up, train_member
 from bagwise.parallel import torch_threads
 
 
@@ -72,14 +72,15 @@ def train_in_memory(
     with course.threads(bags.n_instances / len(bags)):
         for k, seed in enumerate(course.seeds):
             held_out, rest = used[parts[used] == k], used[parts[used] != k]
-            trained = train_member(course.plan, course.settings, feed, rest, held_out, seed, advance)
+            member = Member(course.plan, course.settings, course.device, seed)
+            trained = train_member(member, feed, rest, held_out, advance)
             epochs.append(trained.epoch)
             histories.append(np.array(trained.history))
             if len(held_out):
                 answers[held_out] = course.scores(bags[held_out], [trained])
                 if course.refit:
-                    again = course.settings._replace(max_epochs=trained.epoch)
-                    trained = train_member(course.plan, again, feed, used, held_out[:0], seed)
+                    member = catching_up(course.plan, course.settings, course.device, seed, trained)
+                    trained = train_member(member, feed, used)
             members.append(trained)
     return Ensemble(members, epochs, histories, answers, Y)
 

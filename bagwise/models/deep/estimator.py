@@ -42,21 +42,22 @@ class DeepMIML(MIMLClassifier):
         (default) or "power"; for "prototype" "lse" (default) or "max".
     loss : {"bce", "ranking+bce", "ranking+asymmetric", "ranking", "asymmetric"}, default="bce"
         What training lowers; see ``docs/deep.md`` for what the others gave.
-    learning_rate, weight_decay : float, default=3e-3, 1e-2
+    learning_rate, weight_decay : float, default=6e-3, 1e-2
         Of AdamW.
     batch_size : int or "auto", default="auto"
         Bags per step; "auto" is a sixteenth of the bags, 16 at least and 1,024 at most (on a card
         from a million instances on 16,384).
     max_epochs : int, default=150
         Limit on passes.
-    patience : int, default=15
+    patience : int, default=10
         Passes without a better loss on the bags held out after which a member stops.
     unions : float or "auto", default="auto"
         Share of the training bags that are joined with another bag, drawn anew in every pass, and carry the
         labels of both: a label that some instance of a bag causes is caused by it in a larger bag too. "auto"
         is one half up to 10,000 bags, none beyond.
     refit : bool, default=True
-        Whether every member is trained again on all bags, for as many passes as the bags held out asked for.
+        Whether every member goes on with all bags at last, for a fifth of the passes that the bags held out
+        asked for.
     scaling : {"standard", "none"}, default="standard"
         Whether features get mean 0 and spread 1 (text: one factor for all).
     device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
@@ -170,11 +171,11 @@ class DeepMIML(MIMLClassifier):
         dropout: float = 0.5,
         pooling: str = "auto",
         loss: str = "bce",
-        learning_rate: float = 3e-3,
+        learning_rate: float = 6e-3,
         weight_decay: float = 1e-2,
         batch_size: int | str = "auto",
         max_epochs: int = 150,
-        patience: int = 15,
+        patience: int = 10,
         unions: float | str = "auto",
         refit: bool = True,
         scaling: str = "standard",

@@ -61,11 +61,13 @@ class Feed:
     def __init__(self, bags, scaling: Scaling, device, Y=None, weights=None, dtype=torch.float32) -> None:
         self.bags, self.scaling, self.device, self.dtype = bags, scaling, device, dtype
         Y = np.zeros((len(bags), 0), dtype=np.int8) if Y is None else Y
+        self.all_known = bool((Y >= 0).all())
         self.Y = torch.as_tensor(np.ascontiguousarray(Y, dtype=np.float32)).to(device)
         self.weights = (
             None if weights is None else torch.as_tensor(np.asarray(weights, np.float32)).to(device)
         )
         self.offsets = np.asarray(bags.offsets, dtype=np.int64)
+        self.sizes = np.diff(self.offsets)
         self.resident = self._moved() if self._fits() else None
         if self.resident is not None:
             self.bags = None  # a part that is streamed need not stay beside its copy
@@ -118,35 +120,40 @@ class Feed:
 
     def _batch(self, bags: np.ndarray, partners: np.ndarray) -> Batch:
         joined = partners >= 0
+        chosen = torch.as_tensor(bags).to(self.device, non_blocking=True)
         if not joined.any():
-            X, at = self._rows(bags)
-            chosen = torch.as_tensor(bags).to(self.device, non_blocking=True)
+            X, at = self._rows(bags, self.sizes[bags], 1)
             Y = self.Y[chosen]
         else:
-            # every bag followed by its partner, or by nothing; then the pairs are the bags
+            # every bag followed by its partner, or by nothing; the pairs are the bags
             both = np.stack([bags, np.where(joined, partners, bags)], axis=1).ravel()
-            X, at = self._rows(both, np.stack([np.ones_like(joined), joined], axis=1).ravel())
-            at = Segments(at.offsets[::2], at.index // 2, 2 * at.longest)
-            pair = self.Y[torch.as_tensor(both).to(self.device)].view(len(bags), 2, -1)
-            high, low = pair.amax(dim=1), pair.amin(dim=1)
-            Y = torch.where(
-                (high < 1) & (low < 0), low, high
-            )  # not known in one, not there in the other: not known
-            chosen = torch.as_tensor(bags).to(self.device)
+            sizes = self.sizes[both]
+            sizes[1::2] *= joined
+            X, at = self._rows(both, sizes, 2)
+            Y = self._labels_of_pairs(both)
         weights = None if self.weights is None else self.weights[chosen]
         return Batch(X, at, Y, weights)
 
-    def _rows(self, bags: np.ndarray, there: np.ndarray | None = None) -> tuple[torch.Tensor, Segments]:
-        """Instances of bags one after the other; those that are not ``there`` are left empty."""
-        sizes = self.offsets[bags + 1] - self.offsets[bags]
-        sizes = sizes if there is None else np.where(there, sizes, 0)
-        at = Segments.of(np.concatenate([[0], np.cumsum(sizes)]), self.device)
-        if self.resident is not None and there is None and (np.diff(bags) == 1).all():
-            return self.resident[self.offsets[bags[0]] : self.offsets[bags[-1] + 1]], at
+    def _labels_of_pairs(self, both: np.ndarray) -> torch.Tensor:
+        """Labels of one or the other; not known in one, not there in the other: not known."""
+        pairs = self.Y[torch.as_tensor(both).to(self.device, non_blocking=True)].view(len(both) // 2, 2, -1)
+        high = pairs.amax(dim=1)
+        if self.all_known:
+            return high
+        low = pairs.amin(dim=1)
+        return torch.where((high < 1) & (low < 0), low, high)
+
+    def _rows(self, pieces: np.ndarray, sizes: np.ndarray, per_bag: int) -> tuple[torch.Tensor, Segments]:
+        """Instances of pieces (bags, or nothing where the size is 0) in this order, so many to a bag."""
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        at = Segments.of(starts[::per_bag], self.device)
+        first = self.offsets[pieces]
+        if self.resident is not None and per_bag == 1 and (np.diff(pieces) == 1).all():
+            return self.resident[first[0] : first[0] + starts[-1]], at
         if self.resident is not None:
-            first = torch.as_tensor(self.offsets[bags]).to(self.device, non_blocking=True)
-            rows = torch.arange(len(at.index), device=self.device) + (first - at.offsets[:-1])[at.index]
-            return self.resident.index_select(0, rows), at
-        kept = bags if there is None else bags[there]
-        X = self._scaled(self.bags[kept].X).to(self.dtype)
+            facts = torch.as_tensor(np.stack([first - starts[:-1], sizes])).to(self.device, non_blocking=True)
+            total = int(starts[-1])
+            shifts = torch.repeat_interleave(facts[0], facts[1], output_size=total)
+            return self.resident.index_select(0, shifts + torch.arange(total, device=self.device)), at
+        X = self._scaled(self.bags[pieces[sizes > 0]].X).to(self.dtype)
         return X.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else X, at

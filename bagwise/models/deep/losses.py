@@ -21,7 +21,7 @@ def bag_losses(name: str, Z: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:
 
 def _mean_over_known(losses, Y):
     known = (Y >= 0).to(losses.dtype)
-    return (losses * known).sum(dim=1) / known.sum(dim=1).clamp_min(1.0)
+    return (losses * (known / known.sum(dim=1, keepdim=True).clamp_min(1.0))).sum(dim=1)
 
 
 def bce(Z, Y):

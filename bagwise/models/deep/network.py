@@ -41,8 +41,7 @@ class Network(nn.Module):
     def encode(self, X):
         """Encodings of instances (n, hidden)."""
         for layer in self.encoder:
-            X = linear_relu(X, layer.weight, layer.bias)  # type: ignore[arg-type]
-            X = nn.functional.dropout(X, self.dropout, self.training) if self.dropout else X
+            X = linear_relu(X, layer.weight, layer.bias, self.dropout if self.training else 0.0)  # type: ignore[arg-type]
         return X
 
     def instances(self, X, at):

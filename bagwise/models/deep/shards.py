@@ -17,7 +17,7 @@ from bagwise.base.blocks import Block, Blocks, gathered
 from bagwise.models._shared.scaling import Scaling, scaling_of
 from bagwise.models.deep.ensemble import Course, Ensemble
 from bagwise.models.deep.feed import Feed
-from bagwise.models.deep.training import Member, Trained
+from bagwise.models.deep.training import Member, Trained, catching_up
 from bagwise.parallel import current_journal, read_ahead, report_part
 from bagwise.parallel.journal import EMPTIED
 
@@ -72,42 +72,49 @@ def train_on_parts(
     if (parts >= 0).any():
         which = np.flatnonzero(parts >= 0)
         held = HeldOut(gathered(blocks, which), parts[which])
-    settings = [course.settings] * len(course.seeds)
+    members = [Member(course.plan, course.settings, course.device, seed) for seed in course.seeds]
     with course.threads(blocks.part_rows.sum() / blocks.n_bags):
-        members = _passes(course, settings, blocks, parts, held, advance)
-        epochs = [member.epoch for member in members]
-        histories = [np.array(member.history) for member in members]
+        found = _passes(course, members, blocks, parts, held, advance)
+        epochs = [member.epoch for member in found]
+        histories = [np.array(member.history) for member in found]
         if held is None:
             nothing = np.full((0, blocks.n_labels), np.nan)
-            return Ensemble(members, epochs, histories, nothing, nothing.astype(np.int8))
+            return Ensemble(found, epochs, histories, nothing, nothing.astype(np.int8))
         answers = np.full(held.block.Y.shape, np.nan)
-        for k, member in enumerate(members):
+        for k, member in enumerate(found):
             answers[held.of(k)] = course.scores(held.block.bags[held.of(k)], [member])
         Y = held.block.Y
         if course.refit:
             held = None
-            settings = [course.settings._replace(max_epochs=epoch) for epoch in epochs]
-            members = _passes(course, settings, blocks, np.full(len(parts), -1), None)
-    return Ensemble(members, epochs, histories, answers, Y)
+            members = [
+                catching_up(course.plan, course.settings, course.device, seed, member)
+                for seed, member in zip(course.seeds, found)
+            ]
+            found = _passes(course, members, blocks, np.full(len(parts), -1), None)
+    return Ensemble(found, epochs, histories, answers, Y)
 
 
 def _passes(
     course: Course,
-    settings: list[Any],
+    members: list[Member],
     blocks: Blocks,
     parts: np.ndarray,
     held: HeldOut | None,
     advance: Callable[..., None] | None = None,
 ) -> list[Trained]:
     """Passes over all blocks until every member has stopped."""
-    members = [Member(course.plan, mine, course.device, seed) for mine, seed in zip(settings, course.seeds)]
     tested = None if held is None else course.feed(held.block.bags, held.block.Y)
     journal, number = current_journal(), 0
     while number == 0 or not all(member.done for member in members):
         number += 1
         known = None
         if journal is not None:
-            asked = (tuple(course.seeds), number, [tuple(mine) for mine in settings])
+            asked = (
+                tuple(course.seeds),
+                held is None,
+                number,
+                [tuple(member.settings) for member in members],
+            )
             known = journal.recall(f"{__name__}.network_pass", asked, blocks.key)
         if known is None:
             network_pass(course, members, blocks, parts, held, tested, number)

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from bagwise.models.deep.feed import Feed
+from bagwise.models.deep.feed import Batch, Feed
 from bagwise.models.deep.losses import bag_losses
 from bagwise.models.deep.network import Network, Plan, weights_of
+from bagwise.models.deep.optimiser import AdamW
 
 
 class Settings(NamedTuple):
@@ -68,14 +69,9 @@ class Member:
             self.network.to(device)
             self._drawn = self._random_state()
         self.order = np.random.RandomState(seed)
-        self.optimiser = torch.optim.AdamW(
-            self.network.parameters(),
-            lr=settings.learning_rate,
-            weight_decay=settings.weight_decay,
-            fused=bool(self._cards),
-        )
+        self.optimiser = AdamW(self.network, settings.learning_rate, settings.weight_decay)
         if moments:
-            self._remember(moments)
+            self.optimiser.remember(moments)
         self.history: list[float] = []
         self.best = weights_of(self.network)
         self.best_loss, self.chosen, self.passes, self.since = np.inf, 0, 0, 0
@@ -92,7 +88,7 @@ class Member:
             for batch in feed.batches(bags, self.settings.batch_size, self.order, self.settings.unions):
                 _step(self.network, self.optimiser, batch, self.settings)
 
-    def end_pass(self, feed: Feed | None, held_out: np.ndarray) -> None:
+    def end_pass(self, feed: Feed | None, held_out: Any) -> None:
         """Count a pass over the bags and judge it by bags held out, where there are any."""
         self.passes += 1
         if feed is None or not len(held_out):
@@ -109,8 +105,8 @@ class Member:
     def trained(self) -> Trained:
         """The weights of the pass that was best on the bags held out; with none held out, the last ones."""
         if self.history:
-            return Trained(self.best, self.chosen, self.history, self._moments())
-        return Trained(weights_of(self.network), self.settings.max_epochs, [], self._moments())
+            return Trained(self.best, self.chosen, self.history, self.optimiser.moments())
+        return Trained(weights_of(self.network), self.settings.max_epochs, [], self.optimiser.moments())
 
     # ------------------------------------------------------------------ to be stopped and to go on
 
@@ -118,7 +114,7 @@ class Member:
         """All that another process needs to go on with the same bits."""
         return {
             "weights": weights_of(self.network),
-            "moments": self._moments(),
+            "moments": self.optimiser.moments(),
             "best": self.best,
             "drawn": [numbers.numpy() for numbers in self._drawn],
             "order": self.order.get_state(legacy=True),
@@ -129,7 +125,7 @@ class Member:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from what `state` gave."""
         self._load(state["weights"])
-        self._remember(state["moments"])
+        self.optimiser.remember(state["moments"])
         self.best, self.history = state["best"], state["history"]
         self._drawn = [torch.as_tensor(numbers) for numbers in state["drawn"]]
         self.order.set_state(tuple(state["order"]))
@@ -138,18 +134,6 @@ class Member:
     def _load(self, weights: dict[str, np.ndarray]) -> None:
         tensors = {name: torch.as_tensor(np.array(value)) for name, value in weights.items()}
         self.network.load_state_dict(tensors)
-
-    def _moments(self) -> list[dict[str, np.ndarray]]:
-        state = self.optimiser.state_dict()["state"]
-        return [{name: t.cpu().numpy().copy() for name, t in state[k].items()} for k in sorted(state)]
-
-    def _remember(self, moments: list[dict[str, np.ndarray]]) -> None:
-        state = {
-            k: {name: torch.as_tensor(np.array(value)) for name, value in of.items()}
-            for k, of in enumerate(moments)
-        }
-        groups = self.optimiser.state_dict()["param_groups"]
-        self.optimiser.load_state_dict({"state": state, "param_groups": groups})
 
     @contextmanager
     def _own_random_numbers(self) -> Iterator[None]:
@@ -165,17 +149,20 @@ class Member:
         return [torch.get_rng_state(), *(torch.cuda.get_rng_state(card) for card in self._cards)]
 
 
+def catching_up(plan: Plan, settings: Settings, device: Any, seed: int, trained: Trained) -> Member:
+    """A member that goes on from its best weights, for a fifth of the passes that led to them.
+
+    The bags that it held out are among those that it learns from now. They are seen less often than the
+    others, but a member that begins anew takes five times as long and is no better.
+    """
+    again = settings._replace(max_epochs=-(-trained.epoch // 5))
+    return Member(plan, again, device, seed + 1, trained.weights)
+
+
 def train_member(
-    plan: Plan,
-    settings: Settings,
-    feed: Feed,
-    train: np.ndarray,
-    held_out: np.ndarray,
-    seed: int,
-    on_epoch: Any = None,
+    member: Member, feed: Feed, train: np.ndarray, held_out: Any = (), on_epoch: Any = None
 ) -> Trained:
     """Train one network on bags in memory, in passes over the bags ``train``."""
-    member = Member(plan, settings, feed.device, seed)
     while not member.done:
         member.learn(feed, train)
         if on_epoch is not None:
@@ -184,34 +171,34 @@ def train_member(
     return member.trained()
 
 
-def _step(network: Network, optimiser: Any, batch: Any, settings: Settings) -> None:
+def _step(network: Network, optimiser: AdamW, batch: Batch, settings: Settings) -> None:
     """One step; a batch that does not fit the card is cut in halves whose gradients add up."""
-    optimiser.zero_grad(set_to_none=True)
-    _backward(
-        network, batch, settings, float(batch.weights.sum()) if batch.weights is not None else len(batch.Y)
-    )
-    torch.nn.utils.clip_grad_norm_(network.parameters(), 5.0, foreach=True)
+    total = len(batch.Y) if batch.weights is None else max(float(batch.weights.sum()), 1e-12)
+    pieces = [batch]
+    while True:
+        optimiser.zero()  # also of what had been added when the card was full
+        try:
+            for piece in pieces:
+                _add_gradients(piece, network, settings, total)
+            break
+        except torch.cuda.OutOfMemoryError:
+            if max(len(piece.Y) for piece in pieces) < 2:
+                raise
+        torch.cuda.empty_cache()
+        pieces = [half for piece in pieces for half in piece.halves() if len(half.Y)]
     optimiser.step()
 
 
-def _backward(network: Network, batch: Any, settings: Settings, total: float) -> None:
-    try:
-        losses = _losses(network, batch, settings)
-        if batch.weights is not None:
-            losses = losses * batch.weights
-        (losses.sum() / max(total, 1e-12)).backward()
-    except torch.cuda.OutOfMemoryError:
-        if len(batch.Y) < 2:
-            raise
-        losses = None
-        torch.cuda.empty_cache()
-        for half in batch.halves():
-            _backward(network, half, settings, total)
+def _add_gradients(batch: Batch, network: Network, settings: Settings, total: float) -> None:
+    losses = _losses(batch, network, settings)
+    losses = losses if batch.weights is None else losses * batch.weights
+    (losses.sum() / total).backward()
 
 
-def _losses(network: Network, batch: Any, settings: Settings) -> torch.Tensor:
-    device = batch.X.device
-    with torch.autocast(device.type, torch.bfloat16, enabled=settings.mixed_precision):
+def _losses(batch: Batch, network: Network, settings: Settings) -> torch.Tensor:
+    if not settings.mixed_precision:
+        return bag_losses(settings.loss, network(batch.X, batch.at), batch.Y)
+    with torch.autocast(batch.X.device.type, torch.bfloat16):
         Z = network(batch.X, batch.at)
     return bag_losses(settings.loss, Z.float(), batch.Y)
 
@@ -221,6 +208,6 @@ def held_out_loss(network: Network, feed: Feed, bags: np.ndarray, settings: Sett
     """Mean loss over bags."""
     network.eval()
     total = sum(
-        _losses(network, batch, settings).sum() for batch in feed.batches(bags, 4 * settings.batch_size)
+        _losses(batch, network, settings).sum() for batch in feed.batches(bags, 4 * settings.batch_size)
     )
     return float(total) / len(bags)

@@ -27,8 +27,9 @@ class GatedAttention(nn.Module):
     def __init__(self, width: int, n_labels: int, pooling: str) -> None:
         super().__init__()
         self.inner, self.n_labels = max(width // 2, 8), n_labels
+        self.used = 2 * self.inner + n_labels
         # V, U and w above each other make one product; cards are quick for widths of whole blocks only.
-        self.project = nn.Linear(width, -(-(2 * self.inner + n_labels) // _BLOCK) * _BLOCK)
+        self.project = nn.Linear(width, -(-self.used // _BLOCK) * _BLOCK)
         self.weights = nn.Linear(self.inner, n_labels, bias=False)
 
     def forward(self, H, at):
@@ -37,11 +38,17 @@ class GatedAttention(nn.Module):
 
     def instances(self, H, at):
         """Contribution of every instance to the score of its bag."""
-        gates, scores = gated(self.project(H), self.inner, self.n_labels)
+        gates, scores = gated(self._projected(H), self.inner, self.n_labels)
         logits = self.weights(gates)
         return segment_softmax(logits.to(scores.dtype), at) * scores
 
+    def _projected(self, H):
+        """V, U and w times encodings; on a processor without the columns that only fill the block."""
+        if H.is_cuda:
+            return self.project(H)
+        return nn.functional.linear(H, self.project.weight[: self.used], self.project.bias[: self.used])
+
     def alone(self, H, at):
         """Score of a bag of one instance: its weight is 1."""
-        rows = slice(2 * self.inner, 2 * self.inner + self.n_labels)
+        rows = slice(2 * self.inner, self.used)
         return nn.functional.linear(H, self.project.weight[rows], self.project.bias[rows])
