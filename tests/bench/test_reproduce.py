@@ -138,6 +138,6 @@ def test_changed_verdicts_are_told():
         in text
     )
     assert "1 verdict changes:" in text
-    assert "| p:1 | Scene | A | AUC ↑ | 0.70±0.02 | 0.61±0.01 ▼ worse | 0.71±0.01 ✓ inside |" in text
+    assert "| p:1 | Scene | A | AUC ↑ | 0.70±0.02 | 0.61±0.01 ▼ worse | 0.71±0.01 ✓ inside | – |" in text
     same = beyond_short(extents, tables(0.71, 0.60, 0.60), tables(0.70, 0.60, 0.60))
     assert "No verdict changes." in same

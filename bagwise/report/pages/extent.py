@@ -7,7 +7,7 @@ from typing import Any
 
 from bagwise.report.pages.cells import Cell, ResultTable
 from bagwise.report.pages.markdown import escape
-from bagwise.report.pages.parts import SYMBOL, count, figure_text, listed, title_of
+from bagwise.report.pages.parts import NONE, SYMBOL, count, figure_text, listed, title_of
 from bagwise.utils.tables import table
 
 
@@ -50,7 +50,7 @@ def _run(longer: Sequence[Any], shown: Iterable[str]) -> str:
             part = f" ({one.n_done} of {one.n_fits} fits)" if one.is_begun and not one.is_whole else ""
             line[0 if one.is_whole else 1 if one.is_begun else 2].append(one.method + part)
     rows = [
-        [*map(escape, place), *(escape(", ".join(names)) or "–" for names in line)]
+        [*map(escape, place), *(escape(", ".join(names)) or NONE for names in line)]
         for place, line in lines.items()
         if line[0] or line[1]
     ]
@@ -90,15 +90,16 @@ def _changes(
             figure_text(cell.published_mean, cell.published_std, cell.shown_decimals),
             _figure(before),
             _figure(cell),
+            escape(cell.note) or NONE,
         ]
         for id, before, cell in other
     ]
     yield str(
         table(
-            ["table", "data set", "method", "measure", "published", "short", "in full"],
+            ["table", "data set", "method", "measure", "published", "short", "in full", "note"],
             rows,
             style="markdown",
-            align="lllllll",
+            align="llllllll",
         )
     )
 
