@@ -320,39 +320,45 @@ from bagwise.bench.suites import read_suite
 from bagwise.bench.tasks import tasks_of
 suite = read_suite(sys.argv[1])
 tasks = [t for e in suite.experiments.values() for t in tasks_of(suite, e)]
-store, n_jobs = Store(sys.argv[2]), int(sys.argv[3])
 for line in sys.stdin:  # imports are done once: every line asks for a run in a child
+    n_jobs, folder = line.rstrip("\\n").split(" ", 1)
     child = os.fork()
     if not child:
         os.setsid()
         print(os.getpid(), flush=True)
-        run_tasks(tasks, store, n_jobs=n_jobs)
+        run_tasks(tasks, Store(folder), n_jobs=int(n_jobs))
         os._exit(0)
     print("ended", os.waitpid(child, 0)[1], flush=True)
 """
 
 
+@pytest.fixture(scope="module")
+def helper(suite_file):
+    """A process that runs the suite in children, as often as it is told to."""
+    command = [sys.executable, "-c", RUN, str(suite_file)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.stdin.close()
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs a system with signals")
 @pytest.mark.parametrize(("n_jobs", "kills"), [(1, 5), (2, 3)])
-def test_killed_at_random_moments_then_finished(suite_file, suite, tmp_path, n_jobs, kills):
+def test_killed_at_random_moments_then_finished(helper, suite, tmp_path, n_jobs, kills):
     """kill -9 again and again: finished tasks keep their rows to the last digit, and every task has one."""
     store, rng = Store(tmp_path / "store"), random.Random(n_jobs)
-    command = [sys.executable, "-c", RUN, str(suite_file), str(store.folder), str(n_jobs)]
     known = {}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as helper:
-        for attempt in range(kills + 1):
-            print("run", file=helper.stdin, flush=True)
-            child = int(helper.stdout.readline())
-            if attempt < kills:
-                time.sleep(rng.uniform(0.0, 1.5))
-                with contextlib.suppress(ProcessLookupError):  # done already
-                    os.killpg(child, signal.SIGKILL)
-            status = int(helper.stdout.readline().split()[1])
-            found = store.rows()
-            for digest, row in known.items():
-                assert found[digest] == row  # the clock in it shows that it was not run again
-            known = found
-        helper.stdin.close()
+    for attempt in range(kills + 1):
+        print(n_jobs, store.folder, file=helper.stdin, flush=True)
+        child = int(helper.stdout.readline())
+        if attempt < kills:
+            time.sleep(rng.uniform(0.0, 1.5))
+            with contextlib.suppress(ProcessLookupError):  # done already
+                os.killpg(child, signal.SIGKILL)
+        status = int(helper.stdout.readline().split()[1])
+        found = store.rows()
+        for digest, row in known.items():
+            assert found[digest] == row  # the clock in it shows that it was not run again
+        known = found
     assert status == 0
     wanted = {t.digest for e in suite.experiments.values() for t in tasks_of(suite, e)}
     hashes = pq.read_table(store.table).column("hash").to_pylist()
