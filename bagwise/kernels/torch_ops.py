@@ -19,6 +19,7 @@ from bagwise.utils.devices import loops_for_card
 
 __all__ = [
     "Segments",
+    "attended",
     "gated",
     "linear_relu",
     "segment_argmax",
@@ -149,6 +150,20 @@ def segment_softmax(X: Tensor, offsets: Any) -> Tensor:
     [0.5, 0.5, 1.0]
     """
     return _Softmax.apply(X, Segments.of(offsets))
+
+
+def attended(logits: Tensor, scores: Tensor, offsets: Any) -> Tensor:
+    """Sum of the scores of each bag, weighted by the softmax of the logits within it.
+
+    The same as ``segment_sum(segment_softmax(logits, offsets) * scores, offsets)`` in one call.
+
+    Examples
+    --------
+    >>> logits, scores = torch.tensor([0.0, 0.0, 7.0]), torch.tensor([1.0, 3.0, 5.0])
+    >>> attended(logits, scores, torch.tensor([0, 2, 3])).tolist()
+    [2.0, 5.0]
+    """
+    return _Attended.apply(logits, scores, Segments.of(offsets))
 
 
 def linear_relu(X: Tensor, weight: Tensor, bias: Tensor, dropout: float = 0.0) -> Tensor:
@@ -321,6 +336,23 @@ class _Softmax(torch.autograd.Function):
         pull = weights * gradient
         mean = _reduce(pull.contiguous(), ctx.at, "sum")
         return pull - weights * mean.index_select(0, ctx.at.index), None
+
+
+class _Attended(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, scores: Tensor, at: Segments) -> Tensor:
+        weights, _, _ = _weights(logits.contiguous(), at)
+        ctx.at = at
+        ctx.save_for_backward(weights, scores)
+        return _reduce((weights * scores).contiguous(), at, "sum")
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+        weights, scores = ctx.saved_tensors
+        gradient = gradient.index_select(0, ctx.at.index)
+        pull = weights * (gradient * scores)
+        mean = _reduce(pull.contiguous(), ctx.at, "sum")
+        return pull - weights * mean.index_select(0, ctx.at.index), gradient * weights, None
 
 
 class _Gated(torch.autograd.Function):

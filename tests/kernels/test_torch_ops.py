@@ -92,6 +92,16 @@ def test_linear_relu_and_its_gradients(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_attended_is_softmax_and_sum(device):
+    torch.manual_seed(0)
+    offsets = torch.tensor([0, 3, 3, 4, 9], device=device)
+    logits, scores = (torch.randn(9, 2, device=device, dtype=torch.float64, requires_grad=True) for _ in "ab")
+    plain = torch_ops.segment_sum(torch_ops.segment_softmax(logits, offsets) * scores, offsets)
+    torch.testing.assert_close(torch_ops.attended(logits, scores, offsets), plain, rtol=0, atol=0)
+    assert torch.autograd.gradcheck(lambda a, b: torch_ops.attended(a, b, offsets), (logits, scores))
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("share", [0.5, 0.2])
 def test_dropout_leaves_out_a_share_and_its_gradients(device, share):
     torch.manual_seed(0)

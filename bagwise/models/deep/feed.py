@@ -18,27 +18,32 @@ from bagwise.kernels.torch_ops import Segments
 from bagwise.models._shared.scaling import Scaling, apply_scaling
 
 _SHARE_OF_CARD = 0.5  # of its free memory that the data may take
+_TOGETHER = 1 << 21  # numbers of instances that are put together at once: many small batches, or one
 
 
 @dataclass
 class Batch:
-    """Instances, where bags begin, labels (below 0: not known) and weights of bags."""
+    """Instances, where bags begin (``starts``: as an array), labels (below 0: not known), weights of bags."""
 
     X: torch.Tensor
     at: Segments
     Y: torch.Tensor
     weights: torch.Tensor | None
+    starts: np.ndarray
+
+    def part(self, first: int, last: int) -> Batch:
+        """Some of the bags."""
+        if last - first == len(self.Y):
+            return self
+        lo, hi = int(self.starts[first]), int(self.starts[last])
+        at = Segments(self.at.offsets[first : last + 1] - lo, self.at.index[lo:hi] - first, self.at.longest)
+        weights = None if self.weights is None else self.weights[first:last]
+        return Batch(self.X[lo:hi], at, self.Y[first:last], weights, self.starts[first : last + 1] - lo)
 
     def halves(self) -> list[Batch]:
         """The first and the second half of the bags."""
         middle = len(self.Y) // 2
-        parts = []
-        for bags in (slice(0, middle), slice(middle, len(self.Y))):
-            offsets = self.at.offsets[bags.start : bags.stop + 1]
-            lo, hi = int(offsets[0]), int(offsets[-1])
-            weights = None if self.weights is None else self.weights[bags]
-            parts.append(Batch(self.X[lo:hi], Segments.of(offsets - lo), self.Y[bags], weights))
-        return parts
+        return [self.part(0, middle), self.part(middle, len(self.Y))]
 
 
 class Feed:
@@ -68,6 +73,7 @@ class Feed:
         )
         self.offsets = np.asarray(bags.offsets, dtype=np.int64)
         self.sizes = np.diff(self.offsets)
+        self.numbers_per_bag = bags.n_features * max(bags.n_instances, 1) / max(len(bags), 1)
         self.resident = self._moved() if self._fits() else None
         if self.resident is not None:
             self.bags = None  # a part that is streamed need not stay beside its copy
@@ -109,30 +115,30 @@ class Feed:
         cuts = list(range(0, len(bags), size)) + [len(bags)]
         if order is not None and len(cuts) > 2 and cuts[-1] - cuts[-2] < size // 2:
             del cuts[-2]  # a batch of one or two bags is a noisy step
-        ahead = None  # copies to the card go on while the batch before is worked on
-        for first, last in zip(cuts[:-1], cuts[1:]):
-            batch = self._batch(bags[first:last], partners[first:last])
-            if ahead is not None:
-                yield ahead
-            ahead = batch
-        if ahead is not None:
-            yield ahead
+        together = max(1, int(_TOGETHER / (size * (1.0 + unions) * self.numbers_per_bag)))
+        ahead: list[Batch] = []  # copies to the card go on while the batches before are worked on
+        for k in range(0, len(cuts) - 1, together):
+            edges = cuts[k : k + together + 1]
+            joined = self._batch(bags[edges[0] : edges[-1]], partners[edges[0] : edges[-1]])
+            yield from ahead
+            ahead = [joined.part(a - edges[0], b - edges[0]) for a, b in zip(edges[:-1], edges[1:])]
+        yield from ahead
 
     def _batch(self, bags: np.ndarray, partners: np.ndarray) -> Batch:
         joined = partners >= 0
         chosen = torch.as_tensor(bags).to(self.device, non_blocking=True)
         if not joined.any():
-            X, at = self._rows(bags, self.sizes[bags], 1)
+            X, at, starts = self._rows(bags, self.sizes[bags], 1)
             Y = self.Y[chosen]
         else:
             # every bag followed by its partner, or by nothing; the pairs are the bags
             both = np.stack([bags, np.where(joined, partners, bags)], axis=1).ravel()
             sizes = self.sizes[both]
             sizes[1::2] *= joined
-            X, at = self._rows(both, sizes, 2)
+            X, at, starts = self._rows(both, sizes, 2)
             Y = self._labels_of_pairs(both)
         weights = None if self.weights is None else self.weights[chosen]
-        return Batch(X, at, Y, weights)
+        return Batch(X, at, Y, weights, starts)
 
     def _labels_of_pairs(self, both: np.ndarray) -> torch.Tensor:
         """Labels of one or the other; not known in one, not there in the other: not known."""
@@ -143,17 +149,19 @@ class Feed:
         low = pairs.amin(dim=1)
         return torch.where((high < 1) & (low < 0), low, high)
 
-    def _rows(self, pieces: np.ndarray, sizes: np.ndarray, per_bag: int) -> tuple[torch.Tensor, Segments]:
+    def _rows(self, pieces: np.ndarray, sizes: np.ndarray, per_bag: int) -> Any:
         """Instances of pieces (bags, or nothing where the size is 0) in this order, so many to a bag."""
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        at = Segments.of(starts[::per_bag], self.device)
+        edges = np.concatenate([[0], np.cumsum(sizes)])
+        starts, total = edges[::per_bag].copy(), int(edges[-1])
+        at = Segments.of(starts, self.device)
         first = self.offsets[pieces]
-        if self.resident is not None and per_bag == 1 and (np.diff(pieces) == 1).all():
-            return self.resident[first[0] : first[0] + starts[-1]], at
-        if self.resident is not None:
-            facts = torch.as_tensor(np.stack([first - starts[:-1], sizes])).to(self.device, non_blocking=True)
-            total = int(starts[-1])
+        if self.resident is None:
+            X = self._scaled(self.bags[pieces[sizes > 0]].X).to(self.dtype)
+            X = X.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else X
+        elif per_bag == 1 and (np.diff(pieces) == 1).all():
+            X = self.resident[first[0] : first[0] + total]
+        else:
+            facts = torch.as_tensor(np.stack([first - edges[:-1], sizes])).to(self.device, non_blocking=True)
             shifts = torch.repeat_interleave(facts[0], facts[1], output_size=total)
-            return self.resident.index_select(0, shifts + torch.arange(total, device=self.device)), at
-        X = self._scaled(self.bags[pieces[sizes > 0]].X).to(self.dtype)
-        return X.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else X, at
+            X = self.resident.index_select(0, shifts + torch.arange(total, device=self.device))
+        return X, at, starts

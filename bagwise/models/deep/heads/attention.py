@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from bagwise.kernels.torch_ops import gated, segment_softmax, segment_sum
+from bagwise.kernels.torch_ops import attended, gated, segment_softmax
 
 _BLOCK = 64
 
@@ -34,19 +34,20 @@ class GatedAttention(nn.Module):
 
     def forward(self, H, at):
         """Scores of bags: (n, width) to (n_bags, n_labels)."""
-        return segment_sum(self.instances(H, at), at)
+        logits, scores = self._logits_and_scores(H)
+        return attended(logits, scores, at)
 
     def instances(self, H, at):
         """Contribution of every instance to the score of its bag."""
-        gates, scores = gated(self._projected(H), self.inner, self.n_labels)
-        logits = self.weights(gates)
-        return segment_softmax(logits.to(scores.dtype), at) * scores
+        logits, scores = self._logits_and_scores(H)
+        return segment_softmax(logits, at) * scores
 
-    def _projected(self, H):
-        """V, U and w times encodings; on a processor without the columns that only fill the block."""
-        if H.is_cuda:
-            return self.project(H)
-        return nn.functional.linear(H, self.project.weight[: self.used], self.project.bias[: self.used])
+    def _logits_and_scores(self, H):
+        """Of attention and of every instance; a processor leaves out columns that only fill the block."""
+        rows = slice(None) if H.is_cuda else slice(self.used)
+        projected = nn.functional.linear(H, self.project.weight[rows], self.project.bias[rows])
+        gates, scores = gated(projected, self.inner, self.n_labels)
+        return self.weights(gates).to(scores.dtype), scores
 
     def alone(self, H, at):
         """Score of a bag of one instance: its weight is 1."""
