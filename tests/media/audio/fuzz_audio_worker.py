@@ -55,6 +55,7 @@ def spoil(suffix, seed, count, folder):
             content[:100] = mutate(bytes(content[:100]), rng)
         else:
             content = bytearray(mutate(bytes(content), rng))
+        path.unlink()  # to write over a file may wait for the disk
         path.write_bytes(content)
         start = time.perf_counter()
         try:

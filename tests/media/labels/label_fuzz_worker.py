@@ -253,6 +253,7 @@ def main(seed, count, folder):
             name = rng.choice(list(samples))
             content = spoil_bytes(rng, samples[name])
         path = folder / name
+        path.unlink(missing_ok=True)  # to write over a file may wait for the disk
         path.write_bytes(content)
         start = time.perf_counter()
         try:
