@@ -2,8 +2,8 @@
 
 A concept is a point h and a scale per feature s, one row ``[h, s]`` of ``theta``. An instance x belongs to it
 with probability ``p = exp(-q)``, ``q = sum_k s_k^2 (x_k - h_k)^2``. Distances of all instances to all
-concepts are two matrix products, and so is the gradient, which is what makes many starts cheap. Everything
-else is written in q and never in p, since in many dimensions p is often too small to be a number.
+concepts are one matrix product, and so is the gradient, which is what makes many starts cheap. In many
+dimensions p is often too small to be a number: a bag of which that is so is written in q alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from bagwise.bags import runs
 from bagwise.kernels.numeric import frozen
-from bagwise.kernels.segment import segment_logsumexp, segment_sum
+from bagwise.kernels.segment import segment_max, segment_sum
 from bagwise.utils.compiled import kernel, part
 
 FLOOR = 1e-10  # of q: an instance at the very point of a concept is a positive one almost surely
@@ -91,7 +91,11 @@ def _log_presence(Q: np.ndarray, offsets: np.ndarray, u: np.ndarray) -> np.ndarr
     """``log P`` from u, or from q where P is hardly a number."""
     far = u < _TINY
     log_P = np.log(-np.expm1(-np.maximum(u, _TINY)))
-    return np.where(far, segment_logsumexp(-Q, offsets), log_P) if far.any() else log_P
+    if not far.any():
+        return log_P
+    top = segment_max(-Q, offsets)  # the logarithm of a sum by loops that are compiled anyway
+    shares = np.exp(-Q - np.repeat(top, np.diff(offsets), axis=0))
+    return np.where(far, top + np.log(segment_sum(shares, offsets)), log_P)
 
 
 class NoisyOr:
