@@ -1,4 +1,4 @@
-"""What "auto" stands for: pooling, device, precision, bags per step, unions; and which bags are held out."""
+"""What "auto" stands for: pooling, rate, device, precision, bags per step, unions; what is held out."""
 
 from __future__ import annotations
 
@@ -33,6 +33,19 @@ def chosen_pooling(head: str, pooling: str) -> str:
         known = ", ".join(map(repr, kinds))
         raise ValueError(f"pooling={pooling!r}, but the head {head!r} knows {known}")
     return pooling
+
+
+def chosen_rate(head: str, rate: float | str) -> float:
+    """How far a step of a head goes.
+
+    Examples
+    --------
+    >>> chosen_rate("transformer", "auto"), chosen_rate("pool", "auto"), chosen_rate("pool", 0.01)
+    (0.001, 0.006, 0.01)
+    """
+    if rate == "auto":
+        return 1e-3 if head == "transformer" else 6e-3
+    return float(rate)
 
 
 def chosen_device(device: str, n_numbers: float) -> Any:

@@ -42,7 +42,9 @@ class DeepMIML(MIMLClassifier):
         (default) or "power"; for "prototype" "lse" (default) or "max".
     loss : {"bce", "ranking+bce", "ranking+asymmetric", "ranking", "asymmetric"}, default="bce"
         What training lowers; see ``docs/deep.md`` for what the others gave.
-    learning_rate, weight_decay : float, default=6e-3, 1e-2
+    learning_rate : float or "auto", default="auto"
+        Of AdamW; "auto" is 1e-3 for the transformer, which comes apart at more, and 6e-3 for the others.
+    weight_decay : float, default=1e-2
         Of AdamW.
     batch_size : int or "auto", default="auto"
         Bags per step; "auto" is a sixteenth of the bags, 16 at least and 1,024 at most (on a card
@@ -147,7 +149,7 @@ class DeepMIML(MIMLClassifier):
         "dropout": Number(0, below=1),
         "pooling": Choice("auto", *sorted({kind for kinds in POOLINGS.values() for kind in kinds})),
         "loss": Choice(*_LOSSES),
-        "learning_rate": Number(above=0),
+        "learning_rate": (Choice("auto"), Number(above=0)),
         "weight_decay": Number(0),
         "batch_size": (Choice("auto"), Whole(1)),
         "max_epochs": Whole(1),
@@ -171,7 +173,7 @@ class DeepMIML(MIMLClassifier):
         dropout: float = 0.5,
         pooling: str = "auto",
         loss: str = "bce",
-        learning_rate: float = 6e-3,
+        learning_rate: float | str = "auto",
         weight_decay: float = 1e-2,
         batch_size: int | str = "auto",
         max_epochs: int = 150,

@@ -91,7 +91,7 @@ def _course(
         model._batch = choices.bags_per_step(model.batch_size, device, n_bags, n_instances)
     settings = Settings(
         model.loss,
-        model.learning_rate,
+        choices.chosen_rate(model.head, model.learning_rate),
         model.weight_decay,
         model._batch,
         1 if piece else model.max_epochs,

@@ -8,10 +8,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'bagwise[torch]')")
 
 import bagwise  # noqa: E402
-from bagwise import Bags  # noqa: E402
+from bagwise import Bags, load_dataset  # noqa: E402
 from bagwise.checks.sample import sample_bags  # noqa: E402
 from bagwise.errors import BagwiseError  # noqa: E402
 from bagwise.kernels.torch_ops import Segments  # noqa: E402
+from bagwise.metrics import average_precision  # noqa: E402
 from bagwise.models import DeepMIML  # noqa: E402
 from bagwise.models._shared.scaling import learn_scaling  # noqa: E402
 from bagwise.models.deep.feed import Feed  # noqa: E402
@@ -204,6 +205,17 @@ def test_the_defaults_learn():
     bags, Y = sample_bags(n_bags=60)
     model = DeepMIML(random_state=0).fit(bags[:40], Y[:40])
     assert len(model.members_) == 5 and (model.predict(bags[40:]) != Y[40:]).mean() < 0.1
+
+
+def test_the_transformer_learns_at_a_rate_of_its_own():
+    data = load_dataset("digits", n_bags=160, random_state=0)
+    quick = {"n_members": 1, "max_epochs": 12, "refit": False, "device": "cpu", "random_state": 0}
+
+    def found(**settings):
+        model = DeepMIML("transformer", **quick, **settings).fit(data.bags[:120], data.Y[:120])
+        return average_precision(data.Y[120:], model.decision_function(data.bags[120:]))
+
+    assert found() > 0.8 > found(learning_rate=6e-3)  # that of the other heads
 
 
 def test_clear_errors():
