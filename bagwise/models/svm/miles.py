@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from scipy import sparse
 from scipy.optimize import linprog
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import euclidean_distances
@@ -242,19 +241,27 @@ def _unlike(S):
 
 
 def _solve(S, signs, costs, penalty):
-    """Weights, constant, what a unit of each bag's margin is worth, and the minimum."""
+    """Weights, constant, what a unit of each bag's margin is worth, and the minimum, from the dual programme.
+
+    Prices of bags are at most their costs, those of positive and of negative bags add up to the same, and no
+    similarity is worth more than the penalty. This has a row or two per similarity, of which few are chosen,
+    where the programme of the weights has one per bag.
+    """
     n, k = S.shape
-    A = signs[:, None] * S
-    # variables: w = u - v, the constant, slacks; -(y (w s + b) + xi) <= -1
-    left = sparse.hstack(
-        [sparse.csc_array(np.hstack([-A, A, -signs[:, None]])), -sparse.eye_array(n)], format="csc"
+    A = (signs[:, None] * S).T
+    result = linprog(
+        np.full(n, -1.0),
+        A_ub=np.vstack([A, -A]) if k else None,
+        b_ub=np.full(2 * k, penalty) if k else None,
+        A_eq=signs[None],
+        b_eq=[0.0],
+        bounds=np.column_stack([np.zeros(n), costs]),
+        method="highs",
+        options=_OPTIONS,
     )
-    cost = np.concatenate([np.full(2 * k, penalty), [0.0], costs])
-    bounds = [(0, None)] * (2 * k) + [(None, None)] + [(0, None)] * n
-    result = linprog(cost, A_ub=left, b_ub=np.full(n, -1.0), bounds=bounds, method="highs", options=_OPTIONS)
     if result.x is None:
         raise RuntimeError(f"the linear programme has no solution: {result.message}")
     if result.status != 0:
         warnings.warn(f"the linear programme ended early: {result.message}", ConvergenceWarning, stacklevel=2)
-    w = result.x[:k] - result.x[k : 2 * k]
-    return w, float(result.x[2 * k]), -result.ineqlin.marginals, float(result.fun)
+    multipliers = -result.ineqlin.marginals
+    return multipliers[:k] - multipliers[k:], -float(result.eqlin.marginals[0]), result.x, -float(result.fun)
