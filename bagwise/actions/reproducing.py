@@ -18,7 +18,7 @@ from bagwise.errors import BagwiseError
 from bagwise.report.pages.cells import ResultTable
 from bagwise.report.pages.extent import beyond_short
 from bagwise.report.pages.leaderboard import leaderboard
-from bagwise.report.pages.overview import command_of, introduction, origin, overview
+from bagwise.report.pages.overview import command_of, introduction, origin, overview, rows_at
 from bagwise.report.pages.render import write
 from bagwise.report.pages.summary import summary as summary_page
 from bagwise.utils.files import replacing
@@ -98,7 +98,8 @@ def reproduce(
     run : bool, default=True
         Whether to run anything; False only shows what there is.
     page : path, optional
-        One Markdown page with all results.
+        One Markdown page with all results; the rows behind it go into the folder of its pictures, where
+        ``merge`` can take them from.
     summary : path, optional
         One Markdown page that says per paper what held, what did not, and why.
     against_short : bool, default=False
@@ -149,13 +150,19 @@ def reproduce(
                 [r for r in results if isinstance(r, ResultTable)],
                 used,
                 Path(page).stem,
-                _made_by(used, command),
+                "\n\n".join([f"Made by `{command}`.", *origin(used), rows_at(Path(page).stem)]),
             )
         elif against_short:
             made = _beyond(wanted, rows, only, Path(page).stem, f"{command} --against-short")
         else:
-            made = overview(results, Path(page).stem, introduction(used, command))
+            made = overview(results, Path(page).stem, introduction(used, command, Path(page).stem))
         files += _write_page(*made, Path(page))
+        behind = {task.digest for task in tasks}
+        if against_short:  # the others belong to the page of the short run
+            behind -= {
+                t.digest for suite, experiment in wanted for t in tasks_of(suite, experiment, short=True)
+            }
+        files.append(store.export(Path(page).with_suffix(""), behind))
     if summary is not None:
         papers = {suite.paper: (suite.title, suite.reference) for suite, _ in wanted}
         tables = [result for result in results if isinstance(result, ResultTable)]
@@ -182,12 +189,8 @@ def _beyond(
         for short, found in results.items():
             found += results_of(suite, experiment, rows, short=short, **here)
     tables = [[one for one in found if isinstance(one, ResultTable)] for found in results.values()]
-    head = [introduction(used, command), beyond_short(extents, *tables)]
+    head = [introduction(used, command, folder), beyond_short(extents, *tables)]
     return overview(results[False], folder, "\n\n".join(head), "Published experiments, repeated in full")
-
-
-def _made_by(rows: Sequence[Any], command: str) -> str:
-    return "\n\n".join([f"Made by `{command}`.", *origin(rows)])
 
 
 def _write_page(text: str, pictures: Mapping[str, str | bytes], page: Path) -> list[Path]:

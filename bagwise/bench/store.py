@@ -17,7 +17,7 @@ import os
 import shutil
 import subprocess
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,12 @@ class Store:
         """Drop rows, so that their tasks run again."""
         self.gather()
         self._write([row for row in self._gathered() if row["hash"] not in hashes])
+
+    def export(self, folder: str | os.PathLike[str], hashes: Iterable[str]) -> Path:
+        """Write some rows, without predictions, where `merge` can take them from; the file."""
+        there, rows = Store(folder), self.rows()
+        there._write([_as_columns(rows[digest]) for digest in sorted(set(hashes)) if digest in rows])
+        return there.table
 
     def merge(self, other: str | os.PathLike[str]) -> int:
         """Take over the rows of another folder, with their predictions; tell how many were new.

@@ -7,6 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from bagwise.actions import list_experiments, reproduce
+from bagwise.bench.store import Store
+from bagwise.bench.suites import find_experiments
+from bagwise.bench.tasks import tasks_of
 from bagwise.cli import app
 from bagwise.errors import BagwiseError
 
@@ -37,8 +40,28 @@ def test_run_show_and_go_on(suite_file, tmp_path):
     assert shown.exit_code == 0 and "0 fits run now" in shown.output
     text = page.read_text()
     assert "| small:1 |" in text and "nobody has it" in text and "hours of CPU time" in text
-    pictures = sorted(path.name for path in page.with_suffix("").iterdir())
-    assert pictures[0] == "small-fig1a.svg" and all(f"page/{name}" in text for name in pictures)
+    beside = sorted(path.name for path in page.with_suffix("").iterdir())
+    assert beside[:2] == ["rows.parquet", "small-fig1a.svg"] and all(
+        f"page/{name}" in text for name in beside
+    )
+
+
+def test_the_rows_of_a_page_are_where_another_machine_goes_on_from(suite_file, tmp_path):
+    page, only = tmp_path / "docs" / "page.md", {"datasets": ["A"], "methods": ["ours"], "n_jobs": 1}
+    first = reproduce([f"{suite_file}:1"], tmp_path / "out", page=page, **only)
+    assert str(page.with_suffix("") / "rows.parquet") in first["files"]
+    again = reproduce([f"{suite_file}:1"], tmp_path / "new", merge=[page.with_suffix("")], page=page, **only)
+    assert (first["run"], again["run"], again["known"]) == (3, 0, 3)
+    cells = [[cell.mean for cell in done["results"][0].cells] for done in (first, again)]
+    assert cells[0] == cells[1]
+    # a page of what goes beyond the short run brings along its own rows alone
+    target, beyond = f"{suite_file}:1", tmp_path / "docs" / "beyond.md"
+    only["methods"] = ["ours", "tuned"]
+    reproduce([target], tmp_path / "new", page=beyond, against_short=True, **only)
+    of = find_experiments(target)
+    short = {task.digest for suite, one in of for task in tasks_of(suite, one, short=True)}
+    kept, rows = set(Store(beyond.with_suffix("")).rows()), set(Store(tmp_path / "new").rows())
+    assert kept == rows - short and 0 < len(kept) < len(rows)
 
 
 def test_pages_in_every_format(suite_file, tmp_path):

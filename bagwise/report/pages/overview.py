@@ -50,12 +50,19 @@ def overview(
     return "\n\n".join(part.strip() for part in [*head, *parts] if part) + "\n", pictures
 
 
-def introduction(rows: Sequence[Mapping[str, Any]], command: str) -> str:
-    """How the Markdown page was made: command, effort, versions and machines."""
+def introduction(rows: Sequence[Mapping[str, Any]], command: str, folder: str = "") -> str:
+    """How the Markdown page was made: command, effort, versions, machines, and the folder with the rows."""
     effort, *versions = origin(rows)
     made = f"Made by `{command}`: {effort} "
-    return "\n\n".join(
-        [made + "[reproduce.md](reproduce.md) tells how to read and how to repeat it.", *versions]
+    told = "[reproduce.md](reproduce.md) tells how to read and how to repeat it."
+    return "\n\n".join([made + told, *versions, *([rows_at(folder)] if folder else [])])
+
+
+def rows_at(folder: str) -> str:
+    """Where the rows behind a page are, and what they are good for."""
+    return (
+        f"Every fit behind this page is a row of [rows.parquet]({folder}/rows.parquet): settings, what a "
+        "search chose, measures, times. A run with `--merge` and that folder goes on from there."
     )
 
 
