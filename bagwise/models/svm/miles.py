@@ -86,10 +86,11 @@ class MILES(ScaledClassifier):
     equally. Others have the score 0. The scores of a bag's instances add up to the score of the bag, and
     depend on the bag they are in. An instance is positive above 0, the threshold of [1]_.
 
-    *Differences from* [1]_. (1) The linear programme is solved with a growing set of prototypes: rounds add
-    those that would lower the objective most, until by the dual solution none would. The minimum is that of
-    the whole programme, at a fraction of the time. (2) ``gamma`` follows the scale of the data by default,
-    which on the nine features of the paper's images is inside the range tried there.
+    *Differences from* [1]_. (1) The linear programme is solved with a growing set of prototypes: first rounds
+    find out whether any prototype is worth its penalty, later ones add those that would lower the objective
+    most, until by the dual solution none would. The minimum is that of the whole programme, at a fraction of
+    the time. (2) ``gamma`` follows the scale of the data by default, which on the nine features of the
+    paper's images is inside the range tried there.
 
     References
     ----------
@@ -208,19 +209,52 @@ def select_prototypes(y, S, penalty, positive_cost):
     """
     signs = np.where(y > 0, 1.0, -1.0)
     costs = np.where(y > 0, positive_cost, 1.0 - positive_cost)
-    chosen = np.empty(0, np.int64)
-    for turn in range(S.shape[1] + 1):
+    chosen, turns = _promising(S, signs, costs, penalty)
+    more = chosen
+    while True:
         w, b, prices, objective = _solve(S[:, chosen], signs, costs, penalty)
-        # by how much a unit of weight lowers the losses: worth it above its penalty
-        gains = np.abs((prices * signs) @ S) - penalty
-        gains[chosen] = -np.inf
-        best = np.argsort(-gains, kind="stable")[:_LOOKED_AT]
-        best = best[gains[best] > _SLACK * max(1.0, penalty)]
-        if len(best) == 0:
+        turns += 1
+        if len(more):  # where no similarity is promising, none is worth another look
+            more = _more(S, prices * signs, penalty, chosen)
+        if len(more) == 0:
             kept = np.abs(w) > _KEPT
-            return chosen[kept], w[kept], b, objective, turn + 1
-        chosen = np.concatenate([chosen, best[_unlike(S[:, best])]])
-    raise AssertionError("every round adds a column, and there are no more")
+            return chosen[kept], w[kept], b, objective, turns
+        chosen = np.concatenate([chosen, more])
+
+
+def _promising(S, signs, costs, penalty):
+    """Similarities to begin with, none where zero weights are the minimum; how many programmes that took.
+
+    Zero weights are the minimum if some prices, of the same sum on both sides, make no similarity worth more
+    than the penalty. There are many such prices then, and a programme that knows a few similarities takes one
+    after the other that the rest rule out. The prices with the smallest worth settle it in a few rounds.
+    """
+    sums = np.where(signs > 0, costs[signs > 0].sum(), costs[signs < 0].sum())
+    least = sums.min()
+    prices, chosen, turns = costs * least / sums, np.empty(0, np.int64), 0
+    n = len(signs)
+    sides = np.column_stack([np.vstack([signs > 0, signs < 0]), np.zeros(2)])
+    bounds = np.vstack([np.column_stack([np.zeros(n), costs]), [0.0, np.inf]])
+    while True:
+        more = _more(S, prices * signs, penalty, chosen)
+        if len(more) == 0:
+            return np.empty(0, np.int64), turns
+        chosen, turns = np.concatenate([chosen, more]), turns + 1
+        A = (signs[:, None] * S[:, chosen]).T
+        left = np.column_stack([np.vstack([A, -A]), np.full(2 * len(chosen), -1.0)])
+        found = _minimum(np.eye(1, n + 1, n)[0], left, np.zeros(len(left)), sides, [least, least], bounds)
+        prices, worth = found.x[:n], found.x[n]
+        if worth > penalty:
+            return chosen, turns
+
+
+def _more(S, signed_prices, penalty, chosen):
+    """Numbers of some similarities that are worth more than the penalty and not much like one another."""
+    gains = np.abs(signed_prices @ S) - penalty
+    gains[chosen] = -np.inf
+    best = np.argsort(-gains, kind="stable")[:_LOOKED_AT]
+    best = best[gains[best] > _SLACK * max(1.0, penalty)]
+    return best[_unlike(S[:, best])] if len(best) else best
 
 
 def _unlike(S):
@@ -249,19 +283,19 @@ def _solve(S, signs, costs, penalty):
     """
     n, k = S.shape
     A = (signs[:, None] * S).T
-    result = linprog(
-        np.full(n, -1.0),
-        A_ub=np.vstack([A, -A]) if k else None,
-        b_ub=np.full(2 * k, penalty) if k else None,
-        A_eq=signs[None],
-        b_eq=[0.0],
-        bounds=np.column_stack([np.zeros(n), costs]),
-        method="highs",
-        options=_OPTIONS,
+    bounds = np.column_stack([np.zeros(n), costs])
+    result = _minimum(
+        np.full(n, -1.0), np.vstack([A, -A]), np.full(2 * k, penalty), signs[None], [0.0], bounds
     )
+    multipliers = -result.ineqlin.marginals
+    return multipliers[:k] - multipliers[k:], -float(result.eqlin.marginals[0]), result.x, -float(result.fun)
+
+
+def _minimum(cost, left, right, equal, to, bounds):
+    """What `scipy.optimize.linprog` finds; an error where there is no solution."""
+    result = linprog(cost, left, right, equal, to, bounds, method="highs", options=_OPTIONS)
     if result.x is None:
         raise RuntimeError(f"the linear programme has no solution: {result.message}")
     if result.status != 0:
         warnings.warn(f"the linear programme ended early: {result.message}", ConvergenceWarning, stacklevel=2)
-    multipliers = -result.ineqlin.marginals
-    return multipliers[:k] - multipliers[k:], -float(result.eqlin.marginals[0]), result.x, -float(result.fun)
+    return result

@@ -41,6 +41,21 @@ def test_minimum_is_that_of_the_whole_programme(penalty, mu):
     assert value == pytest.approx(whole_programme(S, y, penalty, mu), rel=1e-6)
 
 
+@pytest.mark.parametrize("penalty", [0.2, 0.22, 0.24, 0.26, 0.3, 0.36, 0.5])
+def test_few_positive_bags_around_the_penalty_from_which_nothing_is_worth_choosing(penalty):
+    rng = np.random.default_rng(5)
+    bags = Bags.from_list([rng.normal(size=(3, 2)) for _ in range(70)])
+    y = (np.arange(70) < 9).astype(int)
+    S = bag_similarities(bags.X, bags.offsets, bags.X, 2.0)
+    columns, _, b, value, n_programmes = select_prototypes(y, S, penalty, 0.5)
+    assert value == pytest.approx(whole_programme(S, y, penalty, 0.5), rel=1e-6)
+    assert n_programmes > 2  # prices that are all alike settle nothing here
+    at_rest = penalty > 0.25
+    assert at_rest == (len(columns) == 0) == (value == pytest.approx(9.0))
+    if at_rest:
+        assert b == pytest.approx(-1.0)
+
+
 def test_similarities_equal_loops():
     bags, others = random_bags(8, 2, seed=0), random_bags(4, 2, seed=1)
     expected = np.array([rbf(A, others.X, 0.7).max(axis=0) for A in bags])
