@@ -118,16 +118,19 @@ class CandidateModel:
             step = -self._solve(S * V * (1.0 - V), gradient)
             ahead = self.logits(step)
             slope = np.einsum("kd,kd->k", gradient, step)
-            length = np.ones(len(W))
+            length, new_losses = np.ones(len(W)), losses.copy()
+            worse = np.arange(len(W))  # gates whose step is too long so far; only they are looked at again
             for _ in range(_MOST_HALVINGS):
-                new_losses = self.gate_losses(W + length[:, None] * step, U + length * ahead, Q, S)
-                worse = ~(new_losses <= losses + 1e-4 * length * slope)
-                if not worse.any():
+                now, by = (slice(None) if len(worse) == len(W) else worse), length[worse]
+                new_losses[worse] = self.gate_losses(
+                    W[now] + by[:, None] * step[now], U[:, now] + by * ahead[:, now], Q[:, now], S[:, now]
+                )
+                worse = worse[~(new_losses[worse] <= losses[worse] + 1e-4 * by * slope[worse])]
+                if len(worse) == 0:
                     break
                 length[worse] *= 0.5
-            length[worse] = 0.0
-            W, U = W + length[:, None] * step, U + length * ahead
-            losses = np.where(worse, losses, new_losses)
+            length[worse], new_losses[worse] = 0.0, losses[worse]
+            W, U, losses = W + length[:, None] * step, U + length * ahead, new_losses
         return W, U
 
     def _solve(self, D: np.ndarray, G: np.ndarray) -> np.ndarray:
