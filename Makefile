@@ -69,9 +69,10 @@ reproduce: env
 	OMP_NUM_THREADS=1 $(BIN)/bagwise reproduce all --short --n-jobs 2 --out reproduction \
 	    --page docs/reproduction.md --summary docs/reproduction_summary.md
 
-# The papers' own repeats and grids: days. Parts may run on other machines; --merge brings their folders together.
+# The papers' own repeats and grids: days. Parts may run on other machines; FROM="folder folder" takes over their rows,
+# FROM="docs/reproduction docs/reproduction_full" those behind our own pages.
 reproduce-full: env
-	OMP_NUM_THREADS=1 $(BIN)/bagwise reproduce all --n-jobs 2 --out reproduction \
+	OMP_NUM_THREADS=1 $(BIN)/bagwise reproduce all --n-jobs 2 --out reproduction $(FROM:%=--merge %) \
 	    --page docs/reproduction_full.md --against-short
 
 # Every estimator at its defaults on every public set at hand; stop and resume at will.

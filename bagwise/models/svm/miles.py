@@ -227,24 +227,27 @@ def _promising(S, signs, costs, penalty):
 
     Zero weights are the minimum if some prices, of the same sum on both sides, make no similarity worth more
     than the penalty. There are many such prices then, and a programme that knows a few similarities takes one
-    after the other that the rest rule out. The prices with the smallest worth settle it in a few rounds.
+    after the other that the rest rule out. Prices in the middle, as far as can be from all limits that the
+    known similarities set, settle it in a few rounds.
     """
-    sums = np.where(signs > 0, costs[signs > 0].sum(), costs[signs < 0].sum())
+    n, sums = len(signs), np.where(signs > 0, costs[signs > 0].sum(), costs[signs < 0].sum())
     least = sums.min()
     prices, chosen, turns = costs * least / sums, np.empty(0, np.int64), 0
-    n = len(signs)
     sides = np.column_stack([np.vstack([signs > 0, signs < 0]), np.zeros(2)])
-    bounds = np.vstack([np.column_stack([np.zeros(n), costs]), [0.0, np.inf]])
+    bounds = np.vstack([np.column_stack([np.zeros(n), costs]), [-np.inf, np.inf]])
     while True:
         more = _more(S, prices * signs, penalty, chosen)
         if len(more) == 0:
             return np.empty(0, np.int64), turns
         chosen, turns = np.concatenate([chosen, more]), turns + 1
         A = (signs[:, None] * S[:, chosen]).T
-        left = np.column_stack([np.vstack([A, -A]), np.full(2 * len(chosen), -1.0)])
-        found = _minimum(np.eye(1, n + 1, n)[0], left, np.zeros(len(left)), sides, [least, least], bounds)
-        prices, worth = found.x[:n], found.x[n]
-        if worth > penalty:
+        lengths = np.sqrt(np.einsum("ij,ij->i", A, A))[:, None]
+        left = np.hstack([np.vstack([A, -A]), np.vstack([lengths, lengths])])
+        found = _minimum(
+            -np.eye(1, n + 1, n)[0], left, np.full(len(left), penalty), sides, [least] * 2, bounds
+        )
+        prices, distance = found.x[:n], found.x[n]
+        if distance < 0:  # no prices are inside all limits
             return chosen, turns
 
 
