@@ -71,7 +71,11 @@ def first_fit(checkout: str, place: tuple[str, str, str]) -> tuple[int, float] |
     """Number of fits of a pair in a checkout, and CPU seconds of the first; None where it is unknown."""
     environment = {**os.environ, "PYTHONPATH": os.path.abspath(checkout), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", _FIRST_FIT, *place], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", _FIRST_FIT, *place],
+        cwd=checkout,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     said = done.stdout.split()
     return (int(said[1]), float(said[2])) if said[:1] == ["found"] and said[2] != "None" else None
