@@ -52,7 +52,9 @@ def test_transformers_of_instances(digits, shards, one_part, step):
     held = streamed.transform(shards.in_memory())
     np.testing.assert_array_equal(held.load().bags.X, found.bags.X)
     cut = seen[np.arange(0, 90, 3)]
-    np.testing.assert_array_equal(cut.load().bags.X, found.bags[np.arange(0, 90, 3)].X)
+    # on some processors last bits of a matrix product depend on how many rows are multiplied together
+    rtol = 1e-12 if isinstance(step, IncrementalPCA) else 0.0
+    np.testing.assert_allclose(cut.load().bags.X, found.bags[np.arange(0, 90, 3)].X, rtol=rtol, atol=rtol)
     assert seen.fingerprint != shards.fingerprint != streamed.transform(shards[:50]).fingerprint
 
 
