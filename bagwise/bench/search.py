@@ -57,6 +57,11 @@ def _best(model, start, settings, spec, bags, y, seed):
     """Settings that are left after every round, the last of which is that of the model as it is."""
     folds, scorer = _folds_and_scorer(model, spec, y, seed)
     parts = [(bags[train], y[train], bags[test], y[test]) for train, test in folds.split(bags, y)]
+    if isinstance(
+        model, Pipeline
+    ):  # no setting touches what comes before the last step: once for all of them
+        parts = [_prepared(model[:-1], part) for part in parts]
+        model, start = model[-1], ""
     for bags_in, _, bags_out, _ in parts:
         unchanging(getattr(bags_in, "X", None), getattr(bags_out, "X", None))
     left = list(range(len(settings)))
@@ -70,6 +75,13 @@ def _best(model, start, settings, spec, bags, y, seed):
         )  # the first of equals, as in a plain grid
         left = sorted(left[: max(1, round(keep * len(left)))]) if keep < 1 else left
     return settings[left[0]]
+
+
+def _prepared(steps, part):
+    """Training and test bags after these steps, learned from the former."""
+    bags_in, y_in, bags_out, y_out = part
+    steps = clone(steps)
+    return steps.fit_transform(bags_in, y_in), y_in, steps.transform(bags_out), y_out
 
 
 def rounds_of(spec: Mapping[str, Any]) -> list[tuple[dict[str, Any], float]]:

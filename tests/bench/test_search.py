@@ -126,6 +126,20 @@ def test_classes_and_steps_before_the_model():
     assert fitted.get_params()["setkernelsvm__C"] == chosen["C"]
 
 
+def test_steps_before_the_model_are_learned_once_in_each_fold(monkeypatch):
+    fits = []
+    inner = StandardScaler.fit
+    monkeypatch.setattr(
+        StandardScaler, "fit", lambda self, X, y=None: fits.append(len(X)) or inner(self, X, y)
+    )
+    whole = make_pipeline(OnInstances(StandardScaler()), get_estimator("SetKernelSVM")())
+    search(
+        whole, {"grid": {"C": [0.1, 1.0, 10.0]}, "cv": 2, "scoring": "roc_auc"}, DATA.bags, DATA.Y[:, 0], 0
+    )
+    assert len(fits) == 3  # two folds, and all bags
+    assert fits[0] + fits[1] == fits[2] == DATA.bags.n_instances
+
+
 def test_steps_in_single_precision_halve_the_numbers_and_change_little():
     spec = {"estimator": "ORedLogisticRegression", "rbf": 0.5, "params": {"solver": "em", "alpha": 0.0}}
     double, _ = fit_model(spec, DATA.bags, DATA.Y, 0)
