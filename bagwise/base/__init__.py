@@ -6,6 +6,7 @@
 
 from bagwise.base._choices import NO_LABEL, best_labels, best_rows
 from bagwise.base._classifier import MIMLClassifier
+from bagwise.base._fits import fit_several
 from bagwise.base._input import Traits, is_list_of_bags, refuse_non_finite
 from bagwise.base._transformer import BagTransformer
 
@@ -16,6 +17,7 @@ __all__ = [
     "Traits",
     "best_labels",
     "best_rows",
+    "fit_several",
     "is_list_of_bags",
     "refuse_non_finite",
 ]

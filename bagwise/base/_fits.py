@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bagwise.base._input import Traits
@@ -111,6 +111,23 @@ def fit_weighted_with_instances(
     known = self._check_instance_labels(instance_y, bags, targets)
     self._fit(bags, targets, self._check_weights(sample_weight, bags), known)
     return self
+
+
+def fit_several(models: Sequence[Any], X: Any, y: Any) -> None:
+    """Fit models of one class to the same bags in memory, as ``fit`` does one after the other.
+
+    A class that can do better has ``_fit_several(models, bags, Y)``, for models that are checked and know
+    their features and labels.
+    """
+    together = getattr(type(models[0]), "_fit_several", None)
+    if together is None:
+        for model in models:
+            model.fit(X, y)
+        return
+    for model in models:
+        check_parameters(model, model._parameters)
+        bags, targets = model._check_training(X, y)
+    together(models, bags, targets)
 
 
 for _form in (fit_plain, fit_weighted, fit_with_instances, fit_weighted_with_instances):

@@ -16,12 +16,14 @@ from sklearn.model_selection import ParameterGrid, StratifiedKFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
+from bagwise.base import fit_several
 from bagwise.errors import DataError
 from bagwise.metrics import get_scorer
 from bagwise.model_selection import MultilabelKFold, select_mimlfast
 from bagwise.preprocessing import OnInstances
 from bagwise.utils.memo import shared_work, unchanging
 
+_TOGETHER = 8192  # settings whose models are fitted, and kept, at a time
 _KEYS = {"grid", "cv", "scoring", "kind", "rounds"}
 
 
@@ -57,9 +59,8 @@ def _best(model, start, settings, spec, bags, y, seed):
     """Settings that are left after every round, the last of which is that of the model as it is."""
     folds, scorer = _folds_and_scorer(model, spec, y, seed)
     parts = [(bags[train], y[train], bags[test], y[test]) for train, test in folds.split(bags, y)]
-    if isinstance(
-        model, Pipeline
-    ):  # no setting touches what comes before the last step: once for all of them
+    if isinstance(model, Pipeline):
+        # no setting touches what comes before the last step: once for all of them
         parts = [_prepared(model[:-1], part) for part in parts]
         model, start = model[-1], ""
     for bags_in, _, bags_out, _ in parts:
@@ -69,10 +70,9 @@ def _best(model, start, settings, spec, bags, y, seed):
         if len(left) == 1:
             break
         trial = _with(model, start, params)
-        scores = {place: _mean_score(_with(trial, start, settings[place]), scorer, parts) for place in left}
-        left = sorted(
-            left, key=lambda place: (-scores[place], place)
-        )  # the first of equals, as in a plain grid
+        scores = dict(zip(left, _scores(trial, start, [settings[place] for place in left], scorer, parts)))
+        # the first of equals, as in a plain grid
+        left = sorted(left, key=lambda place: (-scores[place], place))
         left = sorted(left[: max(1, round(keep * len(left)))]) if keep < 1 else left
     return settings[left[0]]
 
@@ -120,8 +120,16 @@ def _with(model, start, params):
     return clone(model).set_params(**{f"{start}{name}": value for name, value in params.items()})
 
 
-def _mean_score(model, scorer, parts):
-    return float(np.mean([scorer(model.fit(*part[:2]), *part[2:]) for part in parts]))
+def _scores(trial, start, settings, scorer, parts):
+    """Mean score of every setting; those of a handful are fitted together, where the model can do that."""
+    scores = np.zeros(len(settings))
+    step = _TOGETHER if hasattr(type(trial), "_fit_several") else 1  # the models of a step are kept
+    for bags_in, y_in, bags_out, y_out in parts:
+        for first in range(0, len(settings), step):
+            models = [_with(trial, start, setting) for setting in settings[first : first + step]]
+            fit_several(models, bags_in, y_in)
+            scores[first : first + step] += [scorer(model, bags_out, y_out) for model in models]
+    return scores / len(parts)
 
 
 def search_mimlfast(

@@ -21,6 +21,17 @@ class _Stopped(BaseException):
     """Ends a thread that waits for an answer which will not come."""
 
 
+class _Asked:
+    """A question and the lock that its thread waits at; without an answer there is none to come."""
+
+    __slots__ = ("answer", "answered", "question", "ready")
+
+    def __init__(self, question: Any) -> None:
+        self.question, self.answer, self.answered = question, None, False
+        self.ready = threading.Lock()
+        self.ready.acquire()
+
+
 class _Family:
     """Functions that one `Lockstep.each` runs: who waits for them, and what they came to."""
 
@@ -54,24 +65,26 @@ class Lockstep:
 
     def __init__(self, answer: Callable[[list[Any]], list[Any]]) -> None:
         self._answer = answer
-        self._lock = threading.Condition()
+        self._lock = threading.Condition()  # only the thread that answers waits for it
         self._running = 0  # threads that neither wait for an answer nor for functions of their own
-        self._questions: dict[tuple[int, ...], Any] = {}
-        self._answers: dict[tuple[int, ...], Any] = {}
+        self._asked: dict[tuple[int, ...], _Asked] = {}
         self._error: BaseException | None = None
 
     def ask(self, question: Any) -> Any:
         """Wait for the answer to a question; called by functions inside `each`."""
-        path = _path.get()
+        asked = _Asked(question)
         with self._lock:
-            self._questions[path] = question
+            if self._error is not None:
+                raise _Stopped
+            self._asked[_path.get()] = asked
             self._running -= 1
-            self._lock.notify_all()
-            while path not in self._answers:
-                if self._error is not None:
-                    raise _Stopped
-                self._lock.wait()
-            return self._answers.pop(path)
+            if not self._running:
+                self._lock.notify()
+        # each waits at a lock of its own: with one for all, every answer would wake hundreds of threads
+        asked.ready.acquire()
+        if not asked.answered:
+            raise _Stopped
+        return asked.answer
 
     def each(self, functions: Sequence[Callable[[], Any]]) -> list[Any]:
         """Run functions side by side and return what they return; functions may call this themselves."""
@@ -98,8 +111,7 @@ class Lockstep:
                 self._serve(family)
             except BaseException as error:  # of the answer, or an interrupt while waiting: nobody waits on
                 with self._lock:
-                    self._error = self._error or error
-                    self._lock.notify_all()
+                    self._fail(error)
             for thread in threads:
                 thread.join()
             if self._error is not None:
@@ -114,14 +126,23 @@ class Lockstep:
             pass
         except BaseException as error:
             with self._lock:
-                self._error = self._error or error
+                self._fail(error)
         with self._lock:
             family.left -= 1
             if family.left or not family.nested:
                 self._running -= 1  # else who waits for the family goes on in its place
             if not family.left:
                 family.done.set()
-            self._lock.notify_all()
+            if not self._running:
+                self._lock.notify()
+
+    def _fail(self, error: BaseException) -> None:
+        """End all threads: who waits gets no answer; called with the lock held."""
+        self._error = self._error or error
+        for asked in self._asked.values():
+            asked.ready.release()
+        self._asked.clear()
+        self._lock.notify()
 
     def _serve(self, family: _Family) -> None:
         """Answer questions, in the thread that called first, until all functions are done."""
@@ -130,12 +151,13 @@ class Lockstep:
                 while self._error is None and self._running and family.left:
                     self._lock.wait()
                 if self._error is not None or not family.left:
-                    self._lock.notify_all()
                     return
-                asked = sorted(self._questions)
-                questions = [self._questions.pop(path) for path in asked]
-            answers = self._answer(questions)
+                paths = sorted(self._asked)
+                asked = [self._asked[path] for path in paths]
+            answers = self._answer([each.question for each in asked])
             with self._lock:
-                self._answers.update(zip(asked, answers))
                 self._running += len(asked)
-                self._lock.notify_all()
+                for each, answer in zip(asked, answers):
+                    each.answer, each.answered = answer, True
+                for path in paths:
+                    self._asked.pop(path).ready.release()

@@ -64,13 +64,13 @@ def test_sharing_changes_no_bit_of_any_score(name, monkeypatch):
         grid |= {"gate_penalty": [0.01, 0.1], "expert_penalty": [0.01, 0.1], "n_init": [1]}
     scores = {}
 
-    def recorded(model, *arguments):
-        value = inner(model, *arguments)
-        scores[way].append(value)
-        return value
+    def recorded(*arguments):
+        values = inner(*arguments)
+        scores[way].extend(values)
+        return values
 
-    inner = room._mean_score
-    monkeypatch.setattr(room, "_mean_score", recorded)
+    inner = room._scores
+    monkeypatch.setattr(room, "_scores", recorded)
     chosen, answers = {}, {}
     for way, memory in {"shared": room.shared_work, "alone": nullcontext}.items():
         scores[way] = []

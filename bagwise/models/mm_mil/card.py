@@ -8,7 +8,7 @@ the same card.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,16 +23,17 @@ from bagwise.models._shared.instances_torch import standard_on_card
 from bagwise.models._shared.scaling import Scaling, apply_scaling
 from bagwise.models.mm_mil.card_features import CardFeatures, FeaturesOf
 from bagwise.models.mm_mil.features import Kernel, landmark_kernel
-from bagwise.models.mm_mil.parts import OfParts, together
+from bagwise.models.mm_mil.parts import OfParts, together, varying
 from bagwise.models.mm_mil.problem import to_cluster
 from bagwise.models.mm_mil.solvers import Solution
-from bagwise.parallel import Lockstep
+from bagwise.parallel import Lockstep, small_products
 from bagwise.utils.devices import loops_for_card
 
 __all__ = ["learn_on_card", "log_odds", "losses", "predicted_on_card"]
 
 Tensor = torch.Tensor
 _CELLS = 1 << 26  # activations at a time
+_SIDE_BY_SIDE = 1024  # settings times labels times starts, each a thread that waits for answers
 _LONGEST = 1024  # bags with more instances are not for one thread of the card
 _loops = partial(loops_for_card, "bagwise.models.mm_mil.card_triton")
 
@@ -40,34 +41,73 @@ _loops = partial(loops_for_card, "bagwise.models.mm_mil.card_triton")
 # ---------------------------------------------------------------------- learning
 
 
-def learn_on_card(model: Any, bags: Any, Y: np.ndarray, card: Any) -> tuple[Any, np.ndarray, int, Any]:
-    """Solutions of all labels, their labels, the number of features, and how features are made."""
+def learn_on_card(models: Sequence[Any], bags: Any, Y: np.ndarray, card: Any) -> Iterator[tuple[Any, ...]]:
+    """For each of some models of the same features what its `_keep` takes; the models learn side by side.
+
+    That is the solutions of all labels, their labels, the number of features, and how features are made.
+    """
+    model = models[0]
     rng = check_random_state(model.random_state)
     n, d = bags.X.shape
     scaling = Scaling("none", np.zeros(d), np.ones(d))
     if model.standardize:
         scaling = standard_on_card(bags.X, card)
-    settings, kernel = model._settings(int(rng.randint(2**31 - 1))), None
+    seed, kernel = int(rng.randint(2**31 - 1)), None
     if model.kernel == "rbf":
         drawn = model.n_landmarks, model.width_scale, rng
         kernel = landmark_kernel(lambda rows: apply_scaling(bags.X[rows], scaling), n, *drawn)
         d = kernel.whitening.shape[1]
     features = CardFeatures(bags.X, FeaturesOf(card, scaling, kernel), d)
-    found = solutions(features, bags.offsets, Y, settings)
-    return found, Y, d, {"scaling": scaling} | ({} if kernel is None else kernel._asdict())
+    made = {"scaling": scaling} | ({} if kernel is None else kernel._asdict())
+    settings = [model._settings(seed) for model in models]
+    n_tasks = Y.shape[1] * max(each["n_init"] for each in settings)
+    step = max(1, _SIDE_BY_SIDE // n_tasks)
+    for first in range(0, len(models), step):
+        for found in solutions(features, bags.offsets, Y, settings[first : first + step]):
+            yield found, Y, d, made
 
 
 def solutions(
-    features: CardFeatures, offsets: np.ndarray, Y: np.ndarray, settings: dict[str, Any]
-) -> list[Solution | None]:
-    """Start and solve for every label that some bags carry and some do not; None for the others."""
+    features: CardFeatures, offsets: np.ndarray, Y: np.ndarray, settings: Sequence[dict[str, Any]]
+) -> list[list[Solution | None]]:
+    """Start and solve with each of the settings for every label that varies; None for the others."""
     steps = Lockstep(Answers(features, offsets, Y))
     offsets, d = np.asarray(offsets), features.shape[1]
-    return together(steps, Y, lambda label: OfCard(steps, label, Y[:, label], offsets, d, settings), settings)
+    experts: dict[tuple[int, float], np.ndarray] = {}
+
+    def problem_of(label: int, each: dict[str, Any]) -> OfCard:
+        return OfCard(steps, label, Y[:, label], offsets, d, each, experts)
+
+    if len(settings) > 1:
+        with small_products(0.0):
+            asked = {(l, each["beta"]): problem_of(l, each).expert for each in settings for l in varying(Y)}
+            experts |= zip(asked, steps.each(list(asked.values())))
+    return together(steps, Y, problem_of, settings)
 
 
 class OfCard(OfParts):
-    """What starts and solvers ask of one label, as `Problem` answers it in memory."""
+    """What starts and solvers ask of one label, as `Problem` answers it in memory.
+
+    ``experts`` are those to start from, by label and penalty: settings that share them find them once.
+    """
+
+    def __init__(
+        self,
+        steps: Lockstep,
+        label: int,
+        labels: np.ndarray,
+        offsets: np.ndarray,
+        n_features: int,
+        settings: dict[str, Any],
+        experts: dict[tuple[int, float], np.ndarray],
+    ) -> None:
+        super().__init__(steps, label, labels, offsets, n_features, settings)
+        self.experts = experts
+
+    def expert(self) -> np.ndarray:
+        """What `inherited_expert` finds."""
+        found = self.experts.get((self.label, self.beta))
+        return super().expert() if found is None else found
 
     def rows(self, expert: np.ndarray, rng: Any) -> tuple[np.ndarray, np.ndarray]:
         """Of positive bags the instance that the expert likes best, and some of all their instances."""
@@ -75,7 +115,7 @@ class OfCard(OfParts):
 
 
 class Answers:
-    """Answers to the questions of all labels and starts, those of a kind in one pass.
+    """Answers to the questions of all settings, labels and starts, those of a kind and shape in one pass.
 
     Parameters
     ----------
@@ -93,12 +133,13 @@ class Answers:
 
     def __call__(self, questions: list[Any]) -> list[Any]:
         """Answers, in the order of the questions."""
-        kinds: dict[str, list[int]] = {}
+        kinds: dict[tuple[str, Any], list[int]] = {}
         for i, question in enumerate(questions):
             inherited = question[0] == "losses" and question[-1] is not None
-            kinds.setdefault("inherited" if inherited else question[0], []).append(i)
+            shape = next(part.shape for part in question if isinstance(part, np.ndarray))
+            kinds.setdefault(("inherited" if inherited else question[0], shape), []).append(i)
         found: dict[int, Any] = {}
-        for kind, which in kinds.items():
+        for (kind, _), which in kinds.items():
             answer = getattr(self, f"_{kind}")
             found |= zip(which, answer([questions[i][1:] for i in which]))
         return [found[i] for i in range(len(questions))]

@@ -28,6 +28,7 @@ from bagwise.utils.devices import card_for
 __all__ = ["MMMIL", "select_n_clusters"]
 
 NO_CLUSTER = -1  # what `bag_clusters` says of a bag that is not positive
+_FEATURES_OF = ("random_state", "kernel", "width_scale", "n_landmarks", "standardize", "solver", "device")
 _PASSES = 10.0  # over the instances that learning makes at the very least
 
 
@@ -193,16 +194,45 @@ class MMMIL(MIMLClassifier):
         if card is None:
             self._learn(bags, Y, self._features(bags))
         else:
-            from bagwise.models.mm_mil.card import learn_on_card
+            self._fit_on_card([self], bags, Y, card)
 
-            warn_of_contradictions(blocks_in_memory(bags, Y))
-            self._keep(*learn_on_card(self, bags, Y, card))
+    @classmethod
+    def _fit_several(cls, models, bags, Y):
+        """Models of the same features learn side by side on a card, others one after the other."""
+        alike = {}
+        for model in models:
+            names = (
+                "kernel",
+                "width_scale",
+                "n_landmarks",
+                "standardize",
+                "random_state",
+                "solver",
+                "device",
+            )
+            alike.setdefault(tuple(getattr(model, name) for name in names), []).append(model)
+        for (*_, seed, _, _), group in alike.items():
+            card = group[0]._card(bags, Y.shape[1] * len(group)) if isinstance(seed, int) else None
+            if card is None:
+                for model in group:
+                    model._fit(bags, Y)
+            else:
+                cls._fit_on_card(group, bags, Y, card)
+
+    @staticmethod
+    def _fit_on_card(models, bags, Y, card):
+        from bagwise.models.mm_mil.card import learn_on_card
+
+        warn_of_contradictions(blocks_in_memory(bags, Y))
+        for model, found in zip(models, learn_on_card(models, bags, Y, card)):
+            model._keep(*found)
 
     def _card(self, bags, n_labels):
         """The card that learning goes to, None where it stays here."""
         if self.solver != "smooth" or bags.is_sparse:
             return None
-        card = card_for(self.device, _PASSES * bags.n_instances * bags.n_features * n_labels)
+        n_features = bags.n_features if self.kernel is None else min(self.n_landmarks, bags.n_instances)
+        card = card_for(self.device, _PASSES * bags.n_instances * n_features * n_labels)
         return None if card is None or is_text(bags.X) else card
 
     def _fit_blocks(self, blocks):

@@ -70,21 +70,24 @@ def learn_labels(
     Y, sizes = blocks.labels()[0], blocks.sizes()
     where = _Where(blocks.part_bags, sizes, n_features * blocks.n_labels)
     return together(
-        steps, Y, lambda label: OfParts(steps, label, Y[:, label], where, n_features, settings), settings
-    )
+        steps, Y, lambda label, each: OfParts(steps, label, Y[:, label], where, n_features, each), [settings]
+    )[0]
+
+
+def varying(Y: np.ndarray) -> list[int]:
+    """Labels that some bags carry and some do not."""
+    return np.flatnonzero(Y.min(axis=0) < Y.max(axis=0)).tolist()
 
 
 def together(
-    steps: Lockstep, Y: np.ndarray, problem_of: Callable[[int], Any], settings: dict[str, Any]
-) -> list[Solution | None]:
-    """Start and solve for every label that some bags carry and some do not, side by side."""
-    varies = Y.min(axis=0) < Y.max(axis=0)
-    tasks = [
-        partial(start_and_solve, problem_of(label), settings) for label in np.flatnonzero(varies).tolist()
-    ]
+    steps: Lockstep, Y: np.ndarray, problem_of: Callable[[int, Any], Any], settings: Sequence[dict[str, Any]]
+) -> list[list[Solution | None]]:
+    """Start and solve side by side, for each of the settings and every label that varies; else None."""
+    labels = varying(Y)
+    tasks = [partial(start_and_solve, problem_of(l, each), each) for each in settings for l in labels]
     with small_products(0.0):
         found = iter(steps.each(tasks))
-    return [next(found) if there else None for there in varies]
+    return [[next(found) if l in labels else None for l in range(Y.shape[1])] for _ in settings]
 
 
 class _Where:

@@ -5,9 +5,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'bagwise[torch]')")
 
+from sklearn.model_selection import ParameterGrid  # noqa: E402
 from small_card import full, no_room_beyond  # noqa: E402
 
 from bagwise import Bags  # noqa: E402
+from bagwise.base import fit_several  # noqa: E402
 from bagwise.datasets import make_sub_concepts  # noqa: E402
 from bagwise.kernels.torch_ops import Segments  # noqa: E402
 from bagwise.models import MMMIL, OneVsRestMIL  # noqa: E402
@@ -175,6 +177,35 @@ def test_a_whole_fit_is_that_of_the_processor(device, settings, dtype, monkeypat
     assert (there.predict(bags) == here.predict(bags))[sure].all()
     again = MMMIL(device="cuda", **settings).fit(bags, data.Y)
     assert (again.expert_coef_ == there.expert_coef_).all() and (again.gate_coef_ == there.gate_coef_).all()
+
+
+@DEVICES
+@pytest.mark.parametrize("n_labels", [1, 2])
+def test_models_that_learn_side_by_side_are_those_that_learn_alone(device, n_labels, monkeypatch):
+    data = generated(80, n_labels)
+    shared = {"random_state": 0, "max_iter": 10, "tol": 1e-3, "kernel": "rbf", "n_landmarks": 30}
+    grid = ParameterGrid(
+        {"n_clusters": [1, 3], "gate_penalty": [0.1, 1.0], "expert_penalty": [0.3], "width_scale": [0.5, 1.0]}
+    )
+    on_device(monkeypatch, device)
+    alone = [MMMIL(device="cuda", **shared, **each).fit(data.bags, data.Y) for each in grid]
+    passes = []
+    answer = Answers.__call__
+
+    def counted(self, questions):
+        passes.append(len(questions))
+        return answer(self, questions)
+
+    monkeypatch.setattr(Answers, "__call__", counted)
+    monkeypatch.setattr(card_room, "_SIDE_BY_SIDE", 9 * n_labels)  # 3 models with 3 starts at a time
+    together = [MMMIL(device="cuda", **shared, **each) for each in grid]
+    fit_several(together, data.bags, data.Y)
+    assert max(passes) > 3 * n_labels  # more than one model asks at a time
+    for one, other in zip(alone, together):
+        expected = one.decision_function(data.bags)
+        found = other.decision_function(data.bags)
+        np.testing.assert_allclose(found, expected, atol=1e-6 * np.abs(expected).max())
+        assert other.n_iter_ == one.n_iter_
 
 
 @DEVICES
