@@ -199,7 +199,7 @@ class MMMIL(MIMLClassifier):
     @classmethod
     def _fit_several(cls, models, bags, Y):
         """Models of the same features learn side by side on a card, others one after the other."""
-        alike = {}
+        alike: dict[tuple, list] = {}
         for model in models:
             names = (
                 "kernel",
