@@ -16,6 +16,12 @@ def exp_digamma(x):
 
 
 @kernel
+def exp_of_negatives(x):
+    scale = np.empty(x.size)
+    numeric.exp_of_negatives(x, scale, scale.view(np.int64))
+
+
+@kernel
 def reordered_dot(a, b, n):
     return numeric.reordered_dot(a, b, n)
 
@@ -30,6 +36,24 @@ def test_exp_digamma():
     got = np.array([exp_digamma(v) for v in x])
     np.testing.assert_allclose(got, np.exp(digamma(x)), rtol=2e-9)
     assert exp_digamma(1e-6) == 0.0
+
+
+@pytest.mark.parametrize("n", [1, 7, 64, 1001])
+def test_exponentials_of_negatives_are_exact_to_the_last_place(n):
+    rng = np.random.default_rng(n)
+    for spread in (1e-9, 1.0, 200.0):
+        x = np.maximum(-np.abs(rng.standard_normal(n)) * spread, -708.0)
+        got = x.copy()
+        exp_of_negatives(got)
+        np.testing.assert_allclose(got, np.exp(x), rtol=2.3e-16, atol=0)
+
+
+def test_exponentials_of_the_far_end_stay_above_zero_and_nan_stays_nan():
+    x = np.array([0.0, -0.0, -708.0, -709.0, -1e9, -np.inf, np.nan, -1.0])
+    exp_of_negatives(x)
+    assert (x[:2] == 1.0).all() and np.isnan(x[6])
+    np.testing.assert_allclose(x[2:6], np.exp(-708.0), rtol=1e-15)
+    np.testing.assert_allclose(x[7], math.exp(-1.0), rtol=2.3e-16)
 
 
 def test_dot_is_exact_to_rounding_and_keeps_undefined_numbers():

@@ -4,6 +4,9 @@ Activations are rows ``[a_1 .. a_M, s_1 .. s_M]``: ``a_m`` of expert m, ``s_m`` 
 ``theta = softmax(s)`` and ``y_m = 1 / (1 + exp(-a_m))`` an instance has ``p = sum theta_m y_m`` and
 ``1 - p = sum theta_m (1 - y_m)``: two sums of positive terms, never ``1 - sum``. Nothing here overflows;
 where a sum underflows it is taken again from logarithms.
+
+Instances go through in blocks, turned so that one activation of all of them lies side by side. Then loops run
+over instances and fill vector registers, and exponentials, most of the work, are taken many at a time.
 """
 
 from __future__ import annotations
@@ -12,10 +15,12 @@ import math
 
 import numpy as np
 
+from bagwise.kernels.numeric import exp_of_negatives
 from bagwise.utils.compiled import kernel, part
 
 __all__ = ["bag_losses", "instance_posteriors"]
 
+_ROWS = 64  # instances in a block
 _TINY = 1e-280  # below this a sum of probabilities may have lost terms to underflow
 
 
@@ -38,29 +43,10 @@ def _log_sum(v):
 
 
 @part
-def _posteriors(f, y, plus, minus, u, w):
-    """Log-odds r = ln p - ln(1 - p) of one instance; fills y, P(z|x,+) and P(z|x,-). ``u, w`` are scratch."""
-    M = y.size
-    top = f[M]
-    for m in range(1, M):
-        top = max(top, f[M + m])
-    p = 0.0
-    n = 0.0
-    for m in range(M):
-        e = math.exp(-abs(f[m]))
-        small = e / (1.0 + e)
-        large = 1.0 / (1.0 + e)
-        y[m] = large if f[m] >= 0 else small
-        theta = math.exp(f[M + m] - top)  # up to a factor, which cancels in all that follows
-        plus[m] = theta * y[m]
-        minus[m] = theta * (small if f[m] >= 0 else large)
-        p += plus[m]
-        n += minus[m]
-    if p > _TINY and n > _TINY:
-        for m in range(M):
-            plus[m] /= p
-            minus[m] /= n
-        return math.log(p / n)
+def _from_logarithms(f, plus, minus):
+    """Log-odds of an instance where a sum of its probabilities underflows; fills P(z|x,+) and P(z|x,-)."""
+    M = plus.size
+    u, w = np.empty(M), np.empty(M)
     for m in range(M):
         u[m] = f[M + m] - _softplus(-f[m])
         w[m] = f[M + m] - _softplus(f[m])
@@ -69,6 +55,121 @@ def _posteriors(f, y, plus, minus, u, w):
         plus[m] = math.exp(u[m] - log_p)
         minus[m] = math.exp(w[m] - log_n)
     return log_p - log_n
+
+
+@part
+def _room(M):
+    """Where a block is worked on: F turned, exponentials, posteriors, sums of instances, scratch."""
+    turned, exponentials, posteriors = (2 * M, _ROWS), (2 * M, _ROWS), (3 * M, _ROWS)
+    scale = np.empty(2 * M * _ROWS)
+    # zeros: a last block that is not full must not hold numbers that have no exponential
+    room = np.zeros(turned), np.zeros(exponentials), np.empty(posteriors), np.empty((3, _ROWS))
+    return room, (scale, scale.view(np.int64))
+
+
+# Loops over a block are functions of few arrays each: among many the compiler gives up proving that none
+# overlaps another, and takes one instance after the other.
+
+
+@part
+def _turn(F, first, n, a):
+    for j in range(n):
+        f = F[first + j]
+        for k in range(f.size):
+            a[k, j] = f[k]
+
+
+@part
+def _turn_back(a, first, n, F):
+    for j in range(n):
+        f = F[first + j]
+        for k in range(f.size):
+            f[k] = a[k, j]
+
+
+@part
+def _largest(a, n, top):
+    for j in range(n):
+        top[j] = a[j] if a[j] > top[j] else top[j]
+
+
+@part
+def _minus_size(a, n, x):
+    for j in range(n):
+        x[j] = -abs(a[j])
+
+
+@part
+def _difference(a, b, n, x):
+    for j in range(n):
+        x[j] = a[j] - b[j]
+
+
+@part(error_model="numpy")
+def _logistic(a, n, x, y):
+    """Fill y = 1 / (1 + exp(-a)), and x, which is exp(-|a|), with 1 - y."""
+    for j in range(n):
+        large = 1.0 / (1.0 + x[j])
+        small = x[j] * large
+        y[j] = large if a[j] >= 0 else small
+        x[j] = small if a[j] >= 0 else large
+
+
+@part
+def _product(a, b, n, x, total):
+    for j in range(n):
+        x[j] = a[j] * b[j]
+        total[j] += x[j]
+
+
+@part(error_model="numpy")
+def _divide(x, n, by):
+    for j in range(n):
+        x[j] /= by[j]
+
+
+@part(error_model="numpy")
+def _odds(p, q, n, r):
+    """Give p / (1 - p), or -1 where either is so small that it may have lost terms."""
+    for j in range(n):
+        r[j] = p[j] / q[j] if p[j] > _TINY and q[j] > _TINY else -1.0
+
+
+@part
+def _posteriors(F, first, r, room, scratch):
+    """Log-odds r = ln p - ln(1 - p) of the instances from row ``first`` on, as many as ``r`` has room for.
+
+    Of the room, ``turned`` receives activations, the first half of ``exponentials`` 1 - y, ``posteriors`` y,
+    P(z|x,+) and P(z|x,-), one row per cluster.
+    """
+    turned, exponentials, posteriors, sums = room
+    M, n = turned.shape[0] // 2, r.size
+    _turn(F, first, n, turned)
+    top, p, q = sums[0], sums[1], sums[2]
+    for j in range(n):
+        top[j], p[j], q[j] = turned[M, j], 0.0, 0.0
+    for m in range(1, M):
+        _largest(turned[M + m], n, top)
+    for m in range(M):
+        _minus_size(turned[m], n, exponentials[m])
+        _difference(turned[M + m], top, n, exponentials[M + m])
+    exp_of_negatives(exponentials.ravel(), scratch[0], scratch[1])
+    for m in range(M):
+        # gates up to a factor, which cancels in all that follows
+        y, other, gate = posteriors[m], exponentials[m], exponentials[M + m]
+        _logistic(turned[m], n, other, y)
+        _product(gate, y, n, posteriors[M + m], p)
+        _product(gate, other, n, posteriors[2 * M + m], q)
+    _odds(p, q, n, r)
+    for m in range(M):
+        _divide(posteriors[M + m], n, p)
+        _divide(posteriors[2 * M + m], n, q)
+    for j in range(n):
+        if r[j] > 0:
+            r[j] = math.log(r[j])
+        else:
+            f, plus, minus = F[first + j], posteriors[M : 2 * M, j], posteriors[2 * M :, j]
+            r[j] = _from_logarithms(f, plus, minus)
 
 
 @kernel
@@ -84,10 +185,12 @@ def instance_posteriors(F, r, plus):
     plus : array of shape (n_instances, M)
         Receives the posterior of clusters given that the instance is positive.
     """
-    M = plus.shape[1]
-    y, minus, u, w = np.empty(M), np.empty(M), np.empty(M), np.empty(M)
-    for i in range(F.shape[0]):
-        r[i] = _posteriors(F[i], y, plus[i], minus, u, w)
+    n, M = plus.shape
+    room, scratch = _room(M)
+    for first in range(0, n, _ROWS):
+        here = min(_ROWS, n - first)
+        _posteriors(F, first, r[first : first + here], room, scratch)
+        _turn_back(room[2][M : 2 * M], first, here, plus)
 
 
 @part
@@ -111,6 +214,25 @@ def _shares(r, size, sharpness):
     for j in range(size):
         r[j] /= total
     return top, top + math.log(total) / sharpness
+
+
+@part(fastmath={"contract"})
+def _slopes(plus, minus, n, y, other, gate):
+    """Derivatives of log-odds: dr/da = q+ (1 - y) + q- y in the place of 1 - y, dr/ds = q+ - q-."""
+    for j in range(n):
+        gate[j] = plus[j] - minus[j]
+    for j in range(n):
+        other[j] = plus[j] * other[j] + minus[j] * y[j]
+
+
+@part
+def _all_slopes(n, room):
+    """Turn activations of a block into derivatives of the log-odds with respect to them."""
+    turned, exponentials, posteriors, _ = room
+    M = turned.shape[0] // 2
+    for m in range(M):
+        y, plus, minus = posteriors[m], posteriors[M + m], posteriors[2 * M + m]
+        _slopes(plus, minus, n, y, exponentials[m], exponentials[M + m])
 
 
 @kernel
@@ -138,18 +260,18 @@ def bag_losses(F, offsets, labels, weights, sharpness, G):
         Sums of ``log(1 + exp(-g))`` over positive and ``log(1 + exp(g))`` over negative bags; ``hard`` with
         the largest ``r_j`` in place of ``g``.
     """
-    M = F.shape[1] // 2
-    y, plus, minus, u, w = np.empty(M), np.empty(M), np.empty(M), np.empty(M), np.empty(M)
-    r = np.empty(F.shape[0])
+    n, M = F.shape[0], F.shape[1] // 2
+    room, scratch = _room(M)
+    log_odds = np.empty(n)
+    for first in range(0, n, _ROWS):
+        here = min(_ROWS, n - first)
+        _posteriors(F, first, log_odds[first : first + here], room, scratch)
+        _all_slopes(here, room)
+        _turn_back(room[1], first, here, G)
     smooth, hard = 0.0, 0.0
     for b in range(offsets.size - 1):
         lo, size = offsets[b] - offsets[0], offsets[b + 1] - offsets[b]
-        for j in range(size):
-            r[j] = _posteriors(F[lo + j], y, plus, minus, u, w)
-            for m in range(M):
-                # dr/da = q+ (1 - y) + q- y; dr/ds = q+ - q-
-                G[lo + j, m] = plus[m] * (1.0 - y[m]) + minus[m] * y[m]
-                G[lo + j, M + m] = plus[m] - minus[m]
+        r = log_odds[lo : lo + size]
         top, g = _shares(r, size, sharpness)
         sign = -1.0 if labels[b] > 0 else 1.0
         smooth += weights[b] * _softplus(sign * g)
@@ -158,7 +280,7 @@ def bag_losses(F, offsets, labels, weights, sharpness, G):
         e = math.exp(-abs(g))
         slope = weights[b] * sign * (1.0 / (1.0 + e) if sign * g >= 0 else e / (1.0 + e))
         for j in range(size):
-            share = slope * r[j]
-            for m in range(2 * M):
-                G[lo + j, m] *= share
+            row, share = G[lo + j], slope * r[j]
+            for k in range(row.size):
+                row[k] *= share
     return smooth, hard

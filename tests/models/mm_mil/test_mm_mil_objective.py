@@ -180,6 +180,47 @@ def test_kernel_sub_problem_is_the_linear_one_on_whitened_features():
     assert np.isclose(printed_experts(R @ t, K, labels, theta, 0.3), linear)
 
 
+@pytest.mark.parametrize("M", [1, 2, 5])
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 200])
+def test_instances_in_blocks_are_those_by_the_letter(n, M):
+    """Some of them so far out that sums of probabilities underflow, among others that do not."""
+    rng = np.random.default_rng(n + M)
+    F = rng.normal(size=(n, 2 * M)) * rng.choice([1.0, 10.0, 900.0], n)[:, None]
+    r, plus = np.empty(n), np.empty((n, M))
+    instance_posteriors(F, r, plus)
+    log_p, log_n = obj.log_odds(F)
+    np.testing.assert_allclose(r, log_p - log_n, rtol=1e-12, atol=1e-11)
+    y = 1.0 / (1.0 + np.exp(-np.clip(F[:, :M], -700, 700)))
+    gates = np.exp(F[:, M:] - F[:, M:].max(axis=1, keepdims=True))
+    clear = (gates * y).sum(axis=1) > 1e-200
+    share = (gates * y)[clear]
+    np.testing.assert_allclose(plus[clear], share / share.sum(axis=1, keepdims=True), rtol=1e-12, atol=1e-60)
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 30.0])
+def test_gradient_of_many_blocks_is_that_of_one_instance_at_a_time(sharpness):
+    rng = np.random.default_rng(3)
+    sizes = rng.integers(1, 90, 7)
+    offsets, M = np.concatenate([[0], np.cumsum(sizes)]), 2
+    F, labels, weights = (
+        rng.normal(size=(offsets[-1], 2 * M)),
+        (np.arange(7) % 2).astype(float),
+        rng.random(7),
+    )
+
+    def plain(F):
+        log_p, log_n = obj.log_odds(F)
+        total = 0.0
+        for a, b, label, weight in zip(offsets[:-1], offsets[1:], labels, weights):
+            g = np.log(np.exp(sharpness * (log_p - log_n)[a:b]).sum()) / sharpness
+            total += weight * np.log1p(np.exp(-g if label else g))
+        return total
+
+    G = np.empty_like(F)
+    assert np.isclose(bag_losses(F, offsets, labels, weights, sharpness, G)[0], plain(F), rtol=1e-12)
+    np.testing.assert_allclose(G, numeric(plain, F), atol=1e-8)
+
+
 def test_huge_activations_stay_finite_and_exact():
     signs = np.array(list(itertools.product([-800.0, 0.0, 800.0], repeat=4)))
     r, plus = np.empty(len(signs)), np.empty((len(signs), 2))
