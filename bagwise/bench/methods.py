@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
@@ -15,7 +16,7 @@ from bagwise.errors import DataError
 from bagwise.preprocessing import OnInstances, RBFDictionary
 from bagwise.registry import get_estimator
 
-_KEYS = {"estimator", "params", "classifier", "divide", "rbf", "steps", "search", "scores", "record"}
+_KEYS = {"estimator", "params", "classifier", "divide", "rbf", "steps", "search", "scores", "record", "view"}
 
 
 def fit_model(spec: Mapping[str, Any], bags: Any, y: np.ndarray, seed: int) -> tuple[Any, dict[str, Any]]:
@@ -28,7 +29,8 @@ def fit_model(spec: Mapping[str, Any], bags: Any, y: np.ndarray, seed: int) -> t
         standardised logistic regression); ``divide``: a number that features are divided by;
         ``rbf``: similarities to all training instances in their place, the width in mean squared distances;
         ``steps``: what is done to instances first ("standard", "minmax", "sqrt", "l2", "single" for
-        numbers of single precision); ``search``: choice of
+        numbers of single precision); ``view``: the number, from 1 on, of the only view that it sees;
+        ``search``: choice of
         settings inside the training bags, see `bagwise.bench.search`, or ``kind = "mimlfast"`` for the search
         of that method's own paper.
     bags, y : Bags, ndarray
@@ -49,11 +51,31 @@ def fit_model(spec: Mapping[str, Any], bags: Any, y: np.ndarray, seed: int) -> t
         steps.append(division(spec["divide"]))
     if "rbf" in spec:
         steps.append(OnInstances(RBFDictionary(scale=spec["rbf"])))
+    if "view" in spec:
+        steps.insert(0, OneView(spec["view"]))
     how = spec.get("search")
     if how is not None and how.get("kind") == "mimlfast":
         return search_mimlfast(model, steps, how, bags, y, seed)
     whole = make_pipeline(*steps, model) if steps else model
     return (whole.fit(bags, y), {}) if how is None else search(whole, how, bags, y, seed)
+
+
+class OneView(TransformerMixin, BaseEstimator):
+    """One of several views alone, by its number from 1 on."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def fit(self, X: Any, y: Any = None) -> OneView:
+        """Learn the name of the view."""
+        if not 1 <= self.number <= len(X.view_names):
+            raise DataError(f"there is no view {self.number}; views are {', '.join(X.view_names)}")
+        self.name_ = X.view_names[self.number - 1]
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Bags of that view."""
+        return X[self.name_]
 
 
 def _classifier(name: str, bags: Any) -> Any:
