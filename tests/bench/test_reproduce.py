@@ -22,7 +22,7 @@ def test_list_names_every_experiment_with_its_parts():
     text = typed("list").output
     for name in ("ored-logistic:3", "ored-logistic:fig12", "mimlfast:fig4", "miml-gp:fig3", "mm-mil:2"):
         assert name in text
-    assert "not public: HJA bird" in text and "not yet: " in text
+    assert "not public: HJA bird" in text and "not yet: " not in text
     rows = {row["id"]: row for row in json.loads(typed("list", "ored-logistic", "--json").output)}
     assert rows["ored-logistic:3"]["methods"]["MLR"] == "implemented"
     assert rows["ored-logistic:3"]["datasets"]["Voc12"] == "not public"
