@@ -72,11 +72,11 @@ def _room(M):
 
 
 @part
-def _turn(F, first, n, a):
+def _turn(F, bias, first, n, a):
     for j in range(n):
         f = F[first + j]
         for k in range(f.size):
-            a[k, j] = f[k]
+            a[k, j] = f[k] + bias[k]
 
 
 @part
@@ -136,7 +136,7 @@ def _odds(p, q, n, r):
 
 
 @part
-def _posteriors(F, first, r, room, scratch):
+def _posteriors(F, bias, first, r, room, scratch):
     """Log-odds r = ln p - ln(1 - p) of the instances from row ``first`` on, as many as ``r`` has room for.
 
     Of the room, ``turned`` receives activations, the first half of ``exponentials`` 1 - y, ``posteriors`` y,
@@ -144,7 +144,7 @@ def _posteriors(F, first, r, room, scratch):
     """
     turned, exponentials, posteriors, sums = room
     M, n = turned.shape[0] // 2, r.size
-    _turn(F, first, n, turned)
+    _turn(F, bias, first, n, turned)
     top, p, q = sums[0], sums[1], sums[2]
     for j in range(n):
         top[j], p[j], q[j] = turned[M, j], 0.0, 0.0
@@ -168,8 +168,8 @@ def _posteriors(F, first, r, room, scratch):
         if r[j] > 0:
             r[j] = math.log(r[j])
         else:
-            f, plus, minus = F[first + j], posteriors[M : 2 * M, j], posteriors[2 * M :, j]
-            r[j] = _from_logarithms(f, plus, minus)
+            plus, minus = posteriors[M : 2 * M, j], posteriors[2 * M :, j]
+            r[j] = _from_logarithms(turned[:, j], plus, minus)
 
 
 @kernel
@@ -186,10 +186,11 @@ def instance_posteriors(F, r, plus):
         Receives the posterior of clusters given that the instance is positive.
     """
     n, M = plus.shape
+    bias = np.zeros(2 * M)
     room, scratch = _room(M)
     for first in range(0, n, _ROWS):
         here = min(_ROWS, n - first)
-        _posteriors(F, first, r[first : first + here], room, scratch)
+        _posteriors(F, bias, first, r[first : first + here], room, scratch)
         _turn_back(room[2][M : 2 * M], first, here, plus)
 
 
@@ -236,13 +237,15 @@ def _all_slopes(n, room):
 
 
 @kernel
-def bag_losses(F, offsets, labels, weights, sharpness, G):
+def bag_losses(F, bias, offsets, labels, weights, sharpness, G, of_bias):
     """Smooth and hard negative log-likelihood of bags, and the gradient of the smooth one.
 
     Parameters
     ----------
     F : array of shape (n_instances, 2 M)
-        Activations of experts, then gates.
+        Activations of experts, then gates, without the intercepts.
+    bias : array of shape (2 M,)
+        The intercepts.
     offsets : int array of shape (n_bags + 1,)
         Rows of bag ``b`` are ``offsets[b] - offsets[0]`` to ``offsets[b + 1] - offsets[0]``.
     labels : array of shape (n_bags,)
@@ -253,6 +256,8 @@ def bag_losses(F, offsets, labels, weights, sharpness, G):
         ``v`` of the bag log-odds ``g = (1 / v) log sum_j exp(v r_j)``; infinity is the maximum itself.
     G : array of the shape of F
         Receives the gradient with respect to ``F``.
+    of_bias : array of shape (2 M,)
+        Takes up the gradient with respect to ``bias``: it is added to what is there.
 
     Returns
     -------
@@ -265,7 +270,7 @@ def bag_losses(F, offsets, labels, weights, sharpness, G):
     log_odds = np.empty(n)
     for first in range(0, n, _ROWS):
         here = min(_ROWS, n - first)
-        _posteriors(F, first, log_odds[first : first + here], room, scratch)
+        _posteriors(F, bias, first, log_odds[first : first + here], room, scratch)
         _all_slopes(here, room)
         _turn_back(room[1], first, here, G)
     smooth, hard = 0.0, 0.0
@@ -283,4 +288,5 @@ def bag_losses(F, offsets, labels, weights, sharpness, G):
             row, share = G[lo + j], slope * r[j]
             for k in range(row.size):
                 row[k] *= share
+                of_bias[k] += row[k]
     return smooth, hard

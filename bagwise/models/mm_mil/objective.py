@@ -187,14 +187,12 @@ class BagLosses:
             rows = slice(self.offsets[first], self.offsets[last])
             part = self.Phi[rows] if len(self._chunks) > 1 else self.Phi
             F = np.asarray(part @ P[:-1])
-            F += P[-1]
             G = np.empty_like(F)
             bags = slice(first, last)
-            values = bag_losses(
-                F, self.offsets[first : last + 1], self.labels[bags], self.weights[bags], sharpness, G
-            )
+            places = self.offsets[first : last + 1]
+            of_bags = self.labels[bags], self.weights[bags]
+            values = bag_losses(F, P[-1], places, *of_bags, sharpness, G, gradient[-1])
             smooth += values[0]
             hard += values[1]
             gradient[:-1] += part.T @ G
-            gradient[-1] += G.sum(axis=0)
         return smooth, hard, gradient

@@ -1,12 +1,28 @@
 """Small problems for the tests of MM-MIL, and its equations as plain loops."""
 
+import numpy as np
+
 from bagwise.datasets import make_sub_concepts
 from bagwise.models.mm_mil import objective as obj
+from bagwise.models.mm_mil.kernels import bag_losses
 
 
 def smooth_objective(Phi, offsets, labels, n_clusters, lam, beta, weights=None):
     losses = obj.BagLosses(Phi, offsets, labels, weights)
     return obj.Descended(losses, Phi.shape[1], n_clusters, lam, beta)
+
+
+def losses_of(F, offsets, labels, weights, sharpness, G):
+    """Losses of activations with their intercepts in them, and G; intercepts apart must change nothing."""
+    none, of_bias = np.zeros(F.shape[1]), np.zeros(F.shape[1])
+    values = bag_losses(F, none, offsets, labels, weights, sharpness, G, of_bias)
+    np.testing.assert_allclose(of_bias, G.sum(axis=0), rtol=1e-9, atol=1e-12)
+    bias, apart, of_bias = np.arange(F.shape[1]) % 3 - 1.0, np.empty_like(G), np.ones(F.shape[1])
+    again = bag_losses(F - bias, bias, offsets, labels, weights, sharpness, apart, of_bias)
+    np.testing.assert_allclose(again, values, rtol=1e-12)
+    np.testing.assert_allclose(apart, G, atol=1e-11)
+    np.testing.assert_allclose(of_bias, 1.0 + G.sum(axis=0), rtol=1e-9, atol=1e-11)
+    return values
 
 
 def faces(n_bags=300, n_faces=3, seed=0):

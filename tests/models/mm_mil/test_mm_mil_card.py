@@ -5,6 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'bagwise[torch]')")
 
+from mm_mil_problems import losses_of  # noqa: E402
 from sklearn.model_selection import ParameterGrid  # noqa: E402
 from small_card import full, no_room_beyond  # noqa: E402
 
@@ -19,7 +20,7 @@ from bagwise.models.mm_mil import card_features, estimator  # noqa: E402
 from bagwise.models.mm_mil.card import Answers  # noqa: E402
 from bagwise.models.mm_mil.card_features import CardFeatures, FeaturesOf  # noqa: E402
 from bagwise.models.mm_mil.features import gaussian_kernel, landmark_kernel  # noqa: E402
-from bagwise.models.mm_mil.kernels import bag_losses, instance_posteriors  # noqa: E402
+from bagwise.models.mm_mil.kernels import instance_posteriors  # noqa: E402
 from bagwise.models.mm_mil.objective import BagLosses  # noqa: E402
 from bagwise.models.mm_mil.problem import Problem, inherited_losses  # noqa: E402
 
@@ -67,7 +68,7 @@ def test_losses_and_gradients_are_those_of_the_compiled_loops(device, M, size):
     )
     for q in range(3):
         given, expected = np.ascontiguousarray(F[:, :, q]), np.empty((len(F), 2 * M))
-        values = bag_losses(given, offsets, Y[:, q].astype(float), np.ones(len(Y)), sharpness[q], expected)
+        values = losses_of(given, offsets, Y[:, q].astype(float), np.ones(len(Y)), sharpness[q], expected)
         np.testing.assert_allclose((float(smooth[q]), float(hard[q])), values, rtol=1e-12)
         np.testing.assert_allclose(G[:, :, q].cpu().numpy(), expected, atol=1e-11)
         r, plus = np.empty(len(F)), np.empty((len(F), M))

@@ -4,12 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
-from mm_mil_problems import smooth_objective
+from mm_mil_problems import losses_of, smooth_objective
 from scipy import sparse
 
 from bagwise.models.mm_mil import objective as obj
 from bagwise.models.mm_mil.features import gaussian_kernel, whitening
-from bagwise.models.mm_mil.kernels import bag_losses, instance_posteriors
+from bagwise.models.mm_mil.kernels import instance_posteriors
 
 
 def small_problem(seed=0, n_bags=12, d=3, M=3):
@@ -217,7 +217,7 @@ def test_gradient_of_many_blocks_is_that_of_one_instance_at_a_time(sharpness):
         return total
 
     G = np.empty_like(F)
-    assert np.isclose(bag_losses(F, offsets, labels, weights, sharpness, G)[0], plain(F), rtol=1e-12)
+    assert np.isclose(losses_of(F, offsets, labels, weights, sharpness, G)[0], plain(F), rtol=1e-12)
     np.testing.assert_allclose(G, numeric(plain, F), atol=1e-8)
 
 
@@ -232,10 +232,10 @@ def test_huge_activations_stay_finite_and_exact():
     G = np.empty_like(signs)
     labels = (np.arange(27) % 2).astype(float)
     for sharpness in (1.0, 30.0, np.inf):
-        values = bag_losses(signs, np.arange(0, 82, 3), labels, np.ones(27), sharpness, G)
+        values = losses_of(signs, np.arange(0, 82, 3), labels, np.ones(27), sharpness, G)
         assert np.isfinite(values).all() and np.isfinite(G).all()
     F = np.array([[-800.0, 0.0], [-801.0, 0.0]])  # one bag, positive: the loss is 800, its slope -1
     G = np.empty_like(F)
-    values = bag_losses(F, np.array([0, 2]), np.ones(1), np.ones(1), 1000.0, G)
+    values = losses_of(F, np.array([0, 2]), np.ones(1), np.ones(1), 1000.0, G)
     np.testing.assert_allclose(values, [800.0, 800.0])
     np.testing.assert_allclose(G, [[-1.0, 0.0], [0.0, 0.0]], atol=1e-12)
