@@ -23,7 +23,7 @@ from bagwise.model_selection import MultilabelKFold, select_mimlfast
 from bagwise.preprocessing import OnInstances
 from bagwise.utils.memo import shared_work, unchanging
 
-_TOGETHER = 8192  # settings whose models are fitted, and kept, at a time
+_TOGETHER = 1024  # settings whose models are fitted, and kept in memory, at a time
 _KEYS = {"grid", "cv", "scoring", "kind", "rounds"}
 
 
@@ -121,7 +121,7 @@ def _with(model, start, params):
 
 
 def _scores(trial, start, settings, scorer, parts):
-    """Mean score of every setting; those of a handful are fitted together, where the model can do that."""
+    """Mean score of every setting; many are fitted together, where the model can do that."""
     scores = np.zeros(len(settings))
     step = _TOGETHER if hasattr(type(trial), "_fit_several") else 1  # the models of a step are kept
     for bags_in, y_in, bags_out, y_out in parts:

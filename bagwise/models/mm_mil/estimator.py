@@ -201,17 +201,8 @@ class MMMIL(MIMLClassifier):
         """Models of the same features learn side by side on a card, others one after the other."""
         alike: dict[tuple, list] = {}
         for model in models:
-            names = (
-                "kernel",
-                "width_scale",
-                "n_landmarks",
-                "standardize",
-                "random_state",
-                "solver",
-                "device",
-            )
-            alike.setdefault(tuple(getattr(model, name) for name in names), []).append(model)
-        for (*_, seed, _, _), group in alike.items():
+            alike.setdefault(tuple(getattr(model, name) for name in _FEATURES_OF), []).append(model)
+        for (seed, *_), group in alike.items():
             card = group[0]._card(bags, Y.shape[1] * len(group)) if isinstance(seed, int) else None
             if card is None:
                 for model in group:
