@@ -85,10 +85,23 @@ def test_page_ranks_marks_the_best_and_says_what_was_not_run(tmp_path):
     text = page.read_text()
     assert "Not run: forest on B: forest: too slow here" in text
     assert "Without a rank: forest (no value on B)" in text
+    assert "not run" not in text.split("CPU seconds")[1], "a dash says it where no other reason is known"
     assert "CPU seconds of a fit" in text and "Calibration error ↓" in text
     lines = [line for line in text.splitlines() if line.startswith("| ored |")]
     assert lines[0].count("**") == 4  # best in both sets
     assert (tmp_path / "docs" / "leaderboard" / "small-labels.svg").read_text().startswith("<svg")
+
+
+def test_page_names_once_what_was_not_run_at_all(tmp_path):
+    suite, page = tmp_path / "small.toml", tmp_path / "leaderboard.md"
+    suite.write_text(SMALL)
+    for methods in (["ored"], ["dummy"], ["forest"]):
+        reproduce([str(suite)], tmp_path / "rows", methods=methods)
+    reproduce([str(suite)], tmp_path / "rows", run=False, page=page)
+    text = page.read_text()
+    assert "Without a rank: forest (no value on B)." in text
+    assert "Not run on any of these data sets: mean + logistic." in text
+    assert text.count("mean + logistic") == 2  # in the words at the top, and here
 
 
 def test_only_known_classifiers_can_be_wrapped():

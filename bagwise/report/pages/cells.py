@@ -17,7 +17,7 @@ Mark = Literal["", "worse", "better"]
 Inside = Literal["", "inside", "better", "worse"]
 
 _DIRECTIONS, _MARKS = ("higher", "lower", "none"), ("", "worse", "better")
-_NOT_RUN, _NO_EXPERIMENT = "not run", "no such experiment in the paper"
+NOT_RUN, _NO_EXPERIMENT = "not run", "no such experiment in the paper"
 _PERCENT_DECIMALS, _DECIMALS = 1, 3  # where nothing is published that would tell
 
 
@@ -122,7 +122,7 @@ class Cell:
     @property
     def reason(self) -> str:
         """Why there is no value of ours; never empty where there is none."""
-        return self.missing or ("" if self.mean is not None else _NOT_RUN)
+        return self.missing or ("" if self.mean is not None else NOT_RUN)
 
     @property
     def shown_decimals(self) -> int:

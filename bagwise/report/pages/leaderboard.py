@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from bagwise.report.pages.cells import Cell, ResultTable
+from bagwise.report.pages.cells import NOT_RUN, Cell, ResultTable
 from bagwise.report.pages.parts import title_of
 from bagwise.report.pages.plots import critical_difference, svg
 from bagwise.report.pages.ranks import sentence
@@ -44,9 +44,7 @@ def leaderboard(
             drawn = critical_difference(one.ranks, one.cd, str(one.reference), _title(found, first))
             pictures[name] = svg(drawn)
             parts += [f"![Average ranks]({folder}/{name})", sentence(one, found.direction(first))]
-            if one.left_out:
-                names = "; ".join(f"{m} (no value on {', '.join(d)})" for m, d in one.left_out.items())
-                parts.append(f"Without a rank: {names}.")
+            parts += _without_rank(one.left_out, found.datasets)
         order = _order(found, one.ranks)
         parts += [_grid(found, measure, order) for measure in found.measures]
         parts.append(_times(found, order, rows))
@@ -109,11 +107,20 @@ def _markdown(datasets: Sequence[str], lines: list[list[str]]) -> str:
     return table(["estimator", *datasets], lines, style="markdown", align="l" + "r" * len(datasets))
 
 
+def _without_rank(left_out: Mapping[str, Sequence[str]], datasets: Sequence[str]) -> list[str]:
+    """Who has no rank, and where a value is missing for it; those without any value by name alone."""
+    some = [f"{m} (no value on {', '.join(d)})" for m, d in left_out.items() if len(d) < len(datasets)]
+    none = [m for m, d in left_out.items() if len(d) == len(datasets)]
+    lines = [f"Without a rank: {'; '.join(some)}."] if some else []
+    return lines + ([f"Not run on any of these data sets: {', '.join(none)}."] if none else [])
+
+
 def _reasons(found: ResultTable) -> list[str]:
-    """Why cells are empty, each reason once."""
+    """Why cells are empty, each reason once; where no reason but that is known, the dash says enough."""
     first = found.measures[0]
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, dict[str, list[str]]] = {}
     for cell in found.cells:
-        if cell.measure == first and cell.mean is None and cell.reason:
-            reasons.setdefault(cell.reason, []).append(f"{cell.method} on {cell.dataset}")
-    return [f"Not run: {', '.join(places)}: {reason}." for reason, places in reasons.items()]
+        if cell.measure == first and cell.mean is None and cell.reason and cell.reason != NOT_RUN:
+            reasons.setdefault(cell.reason, {}).setdefault(cell.method, []).append(cell.dataset)
+    said = {r: "; ".join(f"{m} on {', '.join(d)}" for m, d in places.items()) for r, places in reasons.items()}
+    return [f"Not run: {places}: {reason}." for reason, places in said.items()]
