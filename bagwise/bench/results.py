@@ -15,6 +15,7 @@ from bagwise.bench.suites import Experiment, Published, Suite, overlaid, shorten
 from bagwise.bench.tasks import NO_METHOD, Task, tasks_of
 from bagwise.registry import get_estimator
 from bagwise.report.pages.cells import Cell, Curve, ResultFigure, ResultTable
+from bagwise.report.pages.parts import title_of
 
 _UNEXPLAINED = "No detail of protocol or data is known that would explain it."
 
@@ -119,7 +120,7 @@ class _View:
                 id=self.experiment.id + (ascii_lowercase[k] if len(panels) > 1 else ""),
                 title=f"{self.suite.title}, {self._place()}: {self.spec['title']} ({name})",
                 x_label=self.spec["x_label"],
-                y_label=_axis(measure),
+                y_label=title_of(measure),
                 x_log=self.spec.get("x_log", False),
                 y_log=self.spec.get("y_log", False),
                 curves=curves,
@@ -298,11 +299,6 @@ class _View:
 def _mean(rows: Sequence[Row], name: str) -> float | None:
     values = [row[name] for row in rows if row[name] is not None]
     return fmean(values) if values else None
-
-
-def _axis(measure: str) -> str:
-    words = measure.removesuffix("_percent").replace("_", " ").replace("time s", "time, s")
-    return f"{words}, %" if measure.endswith("_percent") else words
 
 
 def _sentence(text: str) -> str:

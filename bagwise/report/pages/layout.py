@@ -225,7 +225,7 @@ def _of_figure(figure: ResultFigure) -> Report:
         return (Piece(text, curves[k][2]),)
 
     grid = Grid(
-        title=f"{figure.y_label[:1].upper()}{figure.y_label[1:]} by {figure.x_label}",
+        title=f"{figure.y_label} by {figure.x_label}",
         corner=figure.x_label,
         rows=tuple(f"{x:g}" for x in xs),
         columns=tuple(name for name, _, _ in curves),
