@@ -14,6 +14,7 @@ from bagwise.bench.run import run_tasks
 from bagwise.bench.store import Store
 from bagwise.bench.suites import Experiment, Suite, find_experiments, shortened
 from bagwise.bench.tasks import NO_METHOD, tasks_of
+from bagwise.bench.trials import tasks_of_trial, trials_of
 from bagwise.errors import BagwiseError
 from bagwise.report.pages.cells import ResultTable
 from bagwise.report.pages.extent import beyond_short
@@ -72,6 +73,7 @@ def reproduce(
     short: bool = False,
     n_jobs: int | None = None,
     retry: bool = False,
+    reasons: bool = False,
     run: bool = True,
     page: str | PathLike[str] | None = None,
     summary: str | PathLike[str] | None = None,
@@ -95,6 +97,8 @@ def reproduce(
         Fits at the same time.
     retry : bool, default=False
         Whether to run fits again that have failed.
+    reasons : bool, default=False
+        Whether to run what was tried on cells outside the published figures, too.
     run : bool, default=True
         Whether to run anything; False only shows what there is.
     page : path, optional
@@ -127,12 +131,20 @@ def reproduce(
         for suite, experiment in wanted
         for task in tasks_of(suite, experiment, short=short, methods=methods, datasets=datasets)
     ]
+    tried = [
+        task
+        for suite, experiment in wanted
+        for trial in trials_of(suite, experiment, methods=methods, datasets=datasets)
+        for task in tasks_of_trial(suite, trial)
+    ]
     for other in merge:
         store.merge(other)
     counts = {"run": 0, "known": 0, "failed": 0}
     unavailable: dict[str, str] = {}
     if run:
-        outcome = run_tasks(tasks, store, n_jobs=n_jobs, retry=retry, step=step)
+        outcome = run_tasks(
+            [*tasks, *tried] if reasons else tasks, store, n_jobs=n_jobs, retry=retry, step=step
+        )
         counts = {"run": outcome.n_run, "known": outcome.n_known, "failed": outcome.n_failed}
         unavailable = outcome.unavailable
     rows = store.rows()
@@ -142,7 +154,7 @@ def reproduce(
         for suite, experiment in wanted
         for result in results_of(suite, experiment, rows, short=short, unavailable=unavailable, **only)
     ]
-    used = [rows[task.digest] for task in tasks if task.digest in rows]
+    used = [rows[task.digest] for task in (*tasks, *tried) if task.digest in rows]
     files = write(results, Path(out) / "pages", command=command, origin=origin(used))
     if page is not None:
         if all(suite.page == "leaderboard" for suite, _ in wanted):
@@ -157,7 +169,7 @@ def reproduce(
         else:
             made = overview(results, Path(page).stem, introduction(used, command, Path(page).stem))
         files += _write_page(*made, Path(page))
-        behind = {task.digest for task in tasks}
+        behind = {task.digest for task in (tasks if against_short else (*tasks, *tried))}
         if against_short:  # the others belong to the page of the short run
             behind -= {
                 t.digest for suite, experiment in wanted for t in tasks_of(suite, experiment, short=True)

@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 
 from bagwise.bench.problems import Problem
 from bagwise.dataset import UNKNOWN
-from bagwise.metrics import evaluate, hamming_loss
+from bagwise.metrics import evaluate, hamming_loss, one_error
 from bagwise.metrics.instance import instance_accuracy
 
 # Names in published tables -> (name here, how the value is expressed there).
@@ -87,6 +87,7 @@ def measure_predictions(
         }
     result = dict(evaluate(y, found["scores"], found["predicted"], train_Y=problem.y[train], **more))
     result["hamming_loss_top"] = hamming_loss(y, _top_labels(found["scores"], problem.y[train]))
+    result["one_error_ties_wrong"] = one_error(y, found["scores"], ties="sklearn")
     if "annotation_given_labels" in found:
         result["instance_accuracy_given_labels"] = instance_accuracy(truth, found["annotation_given_labels"])
         result["n_annotated"] = int((np.asarray(truth) != UNKNOWN).sum())

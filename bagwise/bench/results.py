@@ -13,8 +13,9 @@ from typing import Any
 from bagwise.bench.fits import NOT_RUN, Fits, Row, direction_of, fit_time
 from bagwise.bench.suites import Experiment, Published, Suite, overlaid, shortened
 from bagwise.bench.tasks import NO_METHOD, Task, tasks_of
+from bagwise.bench.trials import trials_of
 from bagwise.registry import get_estimator
-from bagwise.report.pages.cells import Cell, Curve, ResultFigure, ResultTable
+from bagwise.report.pages.cells import Cell, Curve, ResultFigure, ResultTable, Tried
 from bagwise.report.pages.parts import title_of
 
 _UNEXPLAINED = "No detail of protocol or data is known that would explain it."
@@ -43,18 +44,35 @@ def results_of(
     unavailable : mapping of data set to reason, optional
         Sets that could not be loaded.
     """
+    view = _view(suite, experiment, rows, short, methods, datasets, unavailable or {})
+    if not view.datasets or not view.methods:
+        return []  # nothing of this experiment was asked for
+    if "points" in view.spec:
+        return [*view.figures()]
+    tried = []
+    for trial in trials_of(suite, experiment, methods=view.methods, datasets=view.datasets):
+        changed = _view(suite, trial.experiment, rows, True, None, None, {})
+        cells = [changed.cell(trial.dataset, trial.method, name) for name in changed.spec["measures"]]
+        tried += [Tried(trial.change, cell) for cell in cells if cell is not None and cell.mean is not None]
+    return [replace(view.table(), tried=tuple(tried))]
+
+
+def _view(
+    suite: Suite,
+    experiment: Experiment,
+    rows: Mapping[str, Row],
+    short: bool,
+    methods: Collection[str] | None,
+    datasets: Collection[str] | None,
+    unavailable: Mapping[str, str],
+) -> _View:
     spec = shortened(experiment.spec, short)
     chosen = [name for name in spec["datasets"] if datasets is None or name in datasets]
     columns = [name for name in spec.get("methods", [NO_METHOD]) if methods is None or name in methods]
-    if not chosen or not columns:
-        return []  # nothing of this experiment was asked for
     grouped: dict[tuple[str, str], list[Task]] = defaultdict(list)
     for task in tasks_of(suite, experiment, short=short, methods=columns, datasets=chosen):
         grouped[task.dataset, task.method].append(task)
-    view = _View(
-        suite, experiment, spec, short, chosen, columns, grouped, Fits(rows, spec), unavailable or {}
-    )
-    return [*view.figures()] if "points" in spec else [view.table()]
+    return _View(suite, experiment, spec, short, chosen, columns, grouped, Fits(rows, spec), unavailable)
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,7 @@ def tasks_of(
         if "absent" in data or "absent" in model:
             continue
         model = overlaid(model, point.get("model", {}))
+        model = {key: value for key, value in model.items() if value is not False}  # taken away by a change
         split = overlaid(overlaid(protocol, data.pop("split", {})), point.get("split", {}))
         # The number of repeats is not part of a task: more of them keep the first ones.
         plan = {key: value for key, value in split.items() if key not in _COUNTS}

@@ -45,6 +45,10 @@ def reproduce(
         list[Path] | None, typer.Option(help="Folder of another run whose fits are taken over; repeatable.")
     ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run fits again that have failed.")] = False,
+    reasons: Annotated[
+        bool,
+        typer.Option("--reasons", help="Also run what was tried on cells outside the published figures."),
+    ] = False,
     show: Annotated[bool, typer.Option("--show", help="Run nothing; show what there is.")] = False,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -64,6 +68,7 @@ def reproduce(
                 short=short,
                 n_jobs=n_jobs,
                 retry=retry,
+                reasons=reasons,
                 run=not show,
                 page=page,
                 summary=summary,

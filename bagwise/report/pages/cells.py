@@ -131,6 +131,22 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Tried:
+    """What became of a cell when something behind it was changed.
+
+    Parameters
+    ----------
+    change : str
+        What was changed.
+    cell : Cell
+        With the names of the cell that it belongs to.
+    """
+
+    change: str
+    cell: Cell
+
+
+@dataclass(frozen=True)
 class ResultTable:
     """The cells of one published table.
 
@@ -154,6 +170,8 @@ class ResultTable:
         Level of the comparison over data sets (Bonferroni-Dunn); the paired t-test is always at 0.05.
     glossary : tuple of (str, str)
         Names in the table and what they stand for.
+    tried : tuple of Tried
+        What was tried where cells lie outside the published figures.
 
     Examples
     --------
@@ -176,6 +194,7 @@ class ResultTable:
     remarks: tuple[str, ...] = ()
     alpha: float = 0.05
     glossary: tuple[tuple[str, str], ...] = ()
+    tried: tuple[Tried, ...] = ()
 
     def __post_init__(self) -> None:
         if self.reference is not None and self.reference not in self.methods:
@@ -202,10 +221,13 @@ class ResultTable:
         return next((cell.direction for cell in self.cells if cell.measure == measure), "none")
 
     def frame(self) -> pa.Table:
-        """One row per cell, in the order of measures, data sets and methods."""
+        """One row per cell, in the order of measures, data sets and methods; then what was tried."""
         order = ((d, m, s) for s in self.measures for d in self.datasets for m in self.methods)
-        rows = [{"table": self.id, **_row(self._places[place])} for place in order if place in self._places]
-        return pa.Table.from_pylist(rows, schema=pa.schema([("table", pa.string()), *_COLUMNS]))
+        found = [("", self._places[place]) for place in order if place in self._places]
+        found += [(one.change, one.cell) for one in self.tried]
+        rows = [{"table": self.id, **_row(cell), "change": change} for change, cell in found]
+        names = [("table", pa.string()), *_COLUMNS, ("change", pa.string())]
+        return pa.Table.from_pylist(rows, schema=pa.schema(names))
 
     @cached_property
     def _places(self) -> dict[tuple[str, str, str], Cell]:

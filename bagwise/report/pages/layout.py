@@ -20,6 +20,7 @@ from bagwise.report.pages.parts import (
 )
 from bagwise.report.pages.ranks import comparisons_of, ranks_grid, sentences
 from bagwise.report.pages.statistics import marks
+from bagwise.report.pages.tried import tried_grids
 
 
 def report(result: ResultTable | ResultFigure) -> Report:
@@ -55,7 +56,7 @@ def _of_table(table: ResultTable) -> Report:
         title=table.title,
         opening=tuple(line for line in (table.protocol, _summary(table), order_sentence(table)) if line),
         legend=_legend(table),
-        grids=tuple(grid for grid in (*grids, times, ranks) if grid is not None),
+        grids=tuple(grid for grid in (*grids, *tried_grids(table), times, ranks) if grid is not None),
         statistics=sentences(table, comparisons),
         comparisons=tuple(one for one in comparisons if one.cd is not None),
         remarks=table.remarks,
@@ -204,6 +205,8 @@ def _legend(table: ResultTable) -> str:
             f"• significantly worse, ◦ significantly better than {table.reference} (ours: two-tailed paired "
             "t-test over repeats, 95 %; published: as marked in the paper)"
         )
+    if table.tried:
+        parts.append("tried: one change each to the protocol of the short run, as --reasons runs it")
     parts.append(f"{NONE} no figure")
     return "; ".join(parts) + "."
 

@@ -122,5 +122,7 @@ def _reasons(found: ResultTable) -> list[str]:
     for cell in found.cells:
         if cell.measure == first and cell.mean is None and cell.reason and cell.reason != NOT_RUN:
             reasons.setdefault(cell.reason, {}).setdefault(cell.method, []).append(cell.dataset)
-    said = {r: "; ".join(f"{m} on {', '.join(d)}" for m, d in places.items()) for r, places in reasons.items()}
+    said = {
+        r: "; ".join(f"{m} on {', '.join(d)}" for m, d in places.items()) for r, places in reasons.items()
+    }
     return [f"Not run: {places}: {reason}." for reason, places in said.items()]

@@ -13,6 +13,7 @@ from bagwise.report.pages.markdown import escape
 from bagwise.report.pages.order import order_of
 from bagwise.report.pages.parts import SYMBOL, count, figure_text, listed, title_of
 from bagwise.report.pages.plots import INK, MUTED, new_figure
+from bagwise.report.pages.tried import tried_sentence
 from bagwise.utils.tables import table
 
 _COLOURS = {"inside": "#56b4e9", "better": "#009e73", "worse": "#d55e00"}  # Okabe and Ito
@@ -120,10 +121,10 @@ def _paper(found: Sequence[ResultTable], title: str, reference: str) -> list[str
         parts.append(_order(found))
     worse = [(one, cell) for one, cell in judged if cell.inside == "worse"]
     if worse:
-        reasons: dict[str, list[str]] = defaultdict(list)
+        reasons: dict[str, list[tuple[ResultTable, Cell]]] = defaultdict(list)
         for one, cell in worse:
-            reasons[cell.note].append(_said(one, cell))
-        lines = [f"- {'; '.join(places)}. {escape(note)}" for note, places in reasons.items()]
+            reasons[cell.note].append((one, cell))
+        lines = [_reason(note, places) for note, places in reasons.items()]
         parts += [f"**Did not hold.** {count(len(worse), 'cell')} {SYMBOL['worse']} worse:", "\n".join(lines)]
     elif judged:
         parts.append("**Did not hold.** No compared cell is worse.")
@@ -135,6 +136,19 @@ def _paper(found: Sequence[ResultTable], title: str, reference: str) -> list[str
         said = "; ".join(f"{escape(reason)} ({n})" for reason, n in absent.items())
         parts.append(f"**Not run**, with the number of cells: {said}.")
     return parts
+
+
+def _reason(note: str, places: Sequence[tuple[ResultTable, Cell]]) -> str:
+    """Cells that one reason explains, the reason, and what was tried for each of them."""
+    text = f"- {'; '.join(_said(*place) for place in places)}. {escape(note)}"
+    tried: dict[str, list[str]] = defaultdict(list)
+    for one, cell in places:
+        if sentence := tried_sentence(one, cell):
+            tried[sentence].append(f"{cell.dataset}, {title_of(cell.measure)}")
+    for sentence, cells in tried.items():
+        of = f" ({'; '.join(cells)})" if len(places) > 1 and len(tried) > 1 else ""
+        text += f"\n  - {escape(sentence.replace('Tried:', f'Tried{of}:', 1))}"
+    return text
 
 
 def _said(one: ResultTable, cell: Cell) -> str:

@@ -1,0 +1,140 @@
+"""What notes of a suite say was tried: the fits behind it, and where it is shown."""
+
+import json
+from shutil import copytree
+
+import pytest
+
+from bagwise.actions import reproduce
+from bagwise.bench.store import Store
+from bagwise.bench.suites import find_experiments, read_suite
+from bagwise.bench.tasks import tasks_of
+from bagwise.bench.trials import tasks_of_trial, trials_of
+from bagwise.errors import DataError
+
+SUITE = """
+title = "T"
+[datasets.A]
+load = "miml"
+options = { n_bags = 40, n_labels = 3, random_state = 0 }
+[datasets.B]
+load = "miml"
+options = { n_bags = 30, n_labels = 3, random_state = 0 }
+models = { tuned = { params = { max_iter = 4 } } }
+[methods.tuned]
+estimator = "ORedLogisticRegression"
+params = { max_iter = 5 }
+steps = ["standard"]
+search = { cv = 2, scoring = "average_precision", grid = { alpha = [0.1, 100.0] } }
+short = { params = { max_iter = 3 } }
+[methods.floor]
+estimator = "MIMLDummy"
+[protocols.folds]
+kind = "folds"
+n_splits = 3
+short = { n_splits = 2 }
+[tables.1]
+title = "Quality"
+protocol = "folds"
+datasets = ["A", "B"]
+methods = ["tuned", "floor"]
+measures = ["hamming_loss", "ranking_loss"]
+[[notes]]
+experiments = ["1"]
+methods = ["tuned"]
+text = "That is why."
+shared = { model = { search = false } }
+changes = [
+    { name = "other", model = { steps = false, params = { alpha = 7.0 } }, data = { options.n_bags = 20 } },
+    { name = "top", model = { steps = false }, named = { hamming_loss = "hamming_loss_top" } },
+]
+"""
+
+NOTE = """
+[[notes]]
+experiments = ["1"]
+datasets = ["A"]
+methods = ["ours"]
+text = "The penalty is the reason."
+tried = ["ranking_loss"]
+shared = { model = { params = { max_iter = 5 } } }
+changes = [
+    { name = "penalty 1000", model = { params = { alpha = 1000.0 } } },
+    { name = "halves", split = { kind = "holdout", train = 0.5, repeats = 2 } },
+]
+"""
+
+
+@pytest.fixture
+def suite(tmp_path):
+    path = tmp_path / "t.toml"
+    path.write_text(SUITE)
+    return path
+
+
+def test_a_change_is_the_same_fit_as_one_written_by_hand(suite, tmp_path):
+    """Hashes of trials equal those of a suite whose methods and data are what the changes say."""
+    hand = tmp_path / "hand.toml"
+    hand.write_text(
+        SUITE.partition("[[notes]]")[0]
+        .replace('steps = ["standard"]\n', "")
+        .replace('search = { cv = 2, scoring = "average_precision", grid = { alpha = [0.1, 100.0] } }\n', "")
+        .replace("{ max_iter = 3 }", "{ max_iter = 3, alpha = 7.0 }")
+        .replace("n_bags = 40", "n_bags = 20")
+        .replace("n_bags = 30", "n_bags = 20")
+    )
+    ((own, experiment),), ((other, same),) = find_experiments(str(suite)), find_experiments(str(hand))
+    found = list(trials_of(own, experiment))
+    assert [(one.dataset, one.method, one.change) for one in found] == [
+        ("A", "tuned", "other"),
+        ("A", "tuned", "top"),
+        ("B", "tuned", "other"),
+        ("B", "tuned", "top"),
+    ]
+    of_changes = [task.digest for one in found[::2] for task in tasks_of_trial(own, one)]
+    by_hand = [task.digest for task in tasks_of(other, same, short=True, methods=["tuned"])]
+    assert of_changes == by_hand and len(of_changes) == 4
+
+
+def test_names_narrow_what_is_tried(suite):
+    ((own, experiment),) = find_experiments(str(suite))
+    assert {one.dataset for one in trials_of(own, experiment, datasets={"B"})} == {"B"}
+    assert list(trials_of(own, experiment, methods={"floor"})) == []
+
+
+def test_a_change_with_a_strange_key_is_refused(suite):
+    suite.write_text(SUITE.replace('name = "top", model', 'name = "top", modle'))
+    own = read_suite(suite)
+    with pytest.raises(DataError, match="the change 'top' of t:1 has no key 'modle'; keys are data, model"):
+        list(trials_of(own, own.experiments["1"]))
+
+
+def test_reasons_are_run_when_asked_for_and_shown_from_then_on(suite_file, tmp_path):
+    """A table, its page, the summary and the rows beside them, without a fit of their own once there."""
+    copytree(suite_file.parent, tmp_path / "small")
+    with open(tmp_path / "small" / "small.toml", "a") as file:
+        file.write(NOTE)
+    target, out = f"{tmp_path / 'small' / 'small.toml'}:1", tmp_path / "out"
+    page, summary = tmp_path / "p.md", tmp_path / "s.md"
+    only = {"datasets": ["A"], "methods": ["ours"], "short": True, "n_jobs": 1}
+    plain = reproduce([target], out, page=page, **only)
+    assert plain["run"] == 3 and "Tried" not in page.read_text()
+    done = reproduce([target], out, reasons=True, **only)
+    assert (done["run"], done["known"], done["failed"]) == (5, 3, 0)
+    again = reproduce([target], out, page=page, summary=summary, **only)
+    assert again["run"] == 0
+    (table,) = again["results"]
+    names = ["penalty 1000", "halves"]
+    assert [one.change for one in table.tried] == names
+    assert [len(one.cell.values) for one in table.tried] == [3, 2]
+    rows = list(Store(out).rows().values())
+    heavy = [
+        r["measures"]["ranking_loss"] for r in rows if json.loads(r["parameters"])["params"].get("alpha")
+    ]
+    assert table.tried[0].cell.mean == pytest.approx(sum(heavy) / 3)
+    frame = table.frame()
+    assert frame.column("change").to_pylist() == ["", "", *names]
+    text = page.read_text(encoding="utf-8")
+    assert "Tried with ours: Ranking loss ↓" in text and f"| {names[0]} " in text
+    assert set(Store(page.with_suffix("")).rows()) == {row["hash"] for row in rows}
+    assert "**Held.**" in summary.read_text(encoding="utf-8")
