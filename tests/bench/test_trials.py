@@ -4,13 +4,16 @@ import json
 from shutil import copytree
 
 import pytest
+from sklearn.model_selection import ParameterGrid
 
 from bagwise.actions import reproduce
+from bagwise.base.parameters import check_parameters
 from bagwise.bench.store import Store
-from bagwise.bench.suites import find_experiments, read_suite
+from bagwise.bench.suites import find_experiments, paper_suite, papers, read_suite
 from bagwise.bench.tasks import tasks_of
 from bagwise.bench.trials import tasks_of_trial, trials_of
 from bagwise.errors import DataError
+from bagwise.registry import get_estimator
 
 SUITE = """
 title = "T"
@@ -107,6 +110,26 @@ def test_a_change_with_a_strange_key_is_refused(suite):
     own = read_suite(suite)
     with pytest.raises(DataError, match="the change 'top' of t:1 has no key 'modle'; keys are data, model"):
         list(trials_of(own, own.experiments["1"]))
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_what_papers_try_are_fits_that_can_run(paper):
+    """Names of notes are those of the suite, every change has fits, and estimators take its values."""
+    suite = paper_suite(paper)
+    for note in suite.notes:
+        assert set(note.get("experiments", ())) <= set(suite.experiments), note
+        assert set(note.get("datasets", ())) <= set(suite.datasets), note
+        assert set(note.get("methods", ())) <= set(suite.methods), note
+    for experiment in suite.experiments.values():
+        for trial in trials_of(suite, experiment):
+            tasks = tasks_of_trial(suite, trial)
+            assert tasks, trial
+            for model in {task.setting: task.model for task in tasks}.values():
+                grid = ParameterGrid(model.get("search", {}).get("grid", {}))
+                for values in (grid[0], grid[len(grid) - 1]):
+                    values = {name: value for name, value in values.items() if name != "divide"}
+                    estimator = get_estimator(model["estimator"])(**{**model.get("params", {}), **values})
+                    check_parameters(estimator, estimator._parameters)
 
 
 def test_reasons_are_run_when_asked_for_and_shown_from_then_on(suite_file, tmp_path):
