@@ -49,7 +49,7 @@ def trials_of(
     if experiment.is_figure:
         return
     for note in suite.notes:
-        if experiment.name not in note.get("experiments", ()):
+        if experiment.name not in note.get("experiments", [experiment.name]):
             continue
         for dataset in _named(note, "datasets", spec, datasets):
             for method in _named(note, "methods", spec, methods):
@@ -82,6 +82,12 @@ def _changed(
         raise DataError(
             f"the change {change['name']!r} of {experiment.id} has no key {unknown[0]!r}; "
             f"keys are {', '.join(sorted(_OF_CHANGES))}"
+        )
+    strange = [name for name in note.get("tried", ()) if name not in experiment.spec["measures"]]
+    if strange:
+        raise DataError(
+            f"a note of {experiment.id} tries {strange[0]!r}, which is no measure of the table; "
+            f"it has {', '.join(experiment.spec['measures'])}"
         )
     whole = overlaid(note.get("shared", {}), change)
     spec = dict(experiment.spec) | {

@@ -112,6 +112,19 @@ def test_a_change_with_a_strange_key_is_refused(suite):
         list(trials_of(own, own.experiments["1"]))
 
 
+def test_a_measure_that_the_table_lacks_is_refused_before_anything_runs(suite):
+    suite.write_text(SUITE.replace('text = "That is why."', 'text = "That is why."\ntried = ["coverage"]'))
+    with pytest.raises(DataError, match="a note of t:1 tries 'coverage', which is no measure of the table"):
+        reproduce([str(suite)], suite.parent / "out", reasons=True)
+    assert not (suite.parent / "out").exists()
+
+
+def test_a_note_that_names_no_table_is_about_all_of_them(suite):
+    suite.write_text(SUITE.replace('[[notes]]\nexperiments = ["1"]', "[[notes]]"))
+    ((own, experiment),) = find_experiments(str(suite))
+    assert len(list(trials_of(own, experiment))) == 4
+
+
 @pytest.mark.parametrize("paper", papers())
 def test_what_papers_try_are_fits_that_can_run(paper):
     """Names of notes are those of the suite, every change has fits, and estimators take its values."""
