@@ -57,7 +57,7 @@ def summary(
     parts = ["# Published experiments, repeated: what held, what did not, and why", introduction, _reading()]
     pictures = {}
     if compared:
-        pictures[_PICTURE] = _png(verdicts(compared))
+        pictures[_PICTURE] = _png(verdicts(compared, {name: title for name, (title, _) in papers.items()}))
         parts.append(f"![Verdicts, table by table]({folder}/{_PICTURE})")
     parts.append(_overview(by_paper, papers))
     for name, found in by_paper.items():
@@ -180,17 +180,17 @@ def _order(found: Sequence[ResultTable]) -> str:
     return f"{text}."
 
 
-def verdicts(tables: Sequence[ResultTable]) -> Any:
-    """Compared cells of every table, one bar each: inside, better, worse.
+def verdicts(tables: Sequence[ResultTable], papers: Mapping[str, str]) -> Any:
+    """Compared cells of every table, one bar each: inside, better, worse; a worse cell is never unsaid.
 
     Examples
     --------
     >>> cells = (Cell("S", "A", "auc", "higher", 0.7, published_mean=0.7, published_std=0.1),)
     >>> found = ResultTable("p:1", "", "", "A", ("S",), ("A",), ("auc",), cells)
-    >>> [text.get_text() for text in verdicts([found]).axes[0].get_yticklabels()]
-    ['p:1']
+    >>> [text.get_text() for text in verdicts([found], {"p": "Paper"}).axes[0].get_yticklabels()]
+    ['Paper, Table 1']
     """
-    figure = new_figure((7.2, 0.9 + 0.27 * len(tables)), "constrained")
+    figure = new_figure((7.6, 0.9 + 0.27 * len(tables)), "constrained")
     axes = figure.add_subplot()
     for row, one in enumerate(tables):
         counts, left = tally(one), 0.0
@@ -198,11 +198,15 @@ def verdicts(tables: Sequence[ResultTable]) -> Any:
         for state, colour in _COLOURS.items():
             share = 100.0 * counts[state] / n
             axes.barh(row, share, left=left, color=colour, height=0.72, label=state if row == 0 else None)
+            words = {"va": "center", "fontsize": 8}
             if share >= 4.0:
-                words = {"ha": "center", "va": "center", "fontsize": 8, "color": INK}
-                axes.text(left + share / 2, row, str(counts[state]), **words)
+                axes.text(left + share / 2, row, str(counts[state]), ha="center", color=INK, **words)
+            elif share and state == "worse":  # too narrow for its number, and what people look for
+                axes.text(101.0, row, str(counts[state]), ha="left", color=colour, weight="bold", **words)
             left += share
-    axes.set_yticks(range(len(tables)), [one.id for one in tables], fontsize=8.5, color=INK)
+    ids = [one.id.partition(":") for one in tables]
+    names = [f"{papers[paper]}, Table {number}" for paper, _, number in ids]
+    axes.set_yticks(range(len(tables)), names, fontsize=8.5, color=INK)
     axes.set_ylim(len(tables) - 0.5, -0.5)
     axes.set_xlim(0, 100)
     axes.set_xlabel("share of the compared cells, %; numbers are cells", fontsize=8.5, color=INK)
