@@ -301,6 +301,11 @@ class _View:
             *(self.suite.datasets[n] for n in self.datasets),
         ]
         parts += [self.suite.methods[name] for name in self.methods if name != NO_METHOD]
+        if "intervals" in self.spec:
+            found.append(
+                "Published stds follow, by Student's t, from the 95 % intervals that the paper prints of "
+                f"means of {self.spec['intervals']} repeats."
+            )
         if self.short and any("short" in part for part in parts):
             found.append("Short run: fewer repeats or a smaller grid than in the paper, as the notes say.")
         versions = set()

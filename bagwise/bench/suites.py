@@ -11,7 +11,7 @@ import csv
 import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -165,7 +165,7 @@ def read_suite(path: str | Path, paper: str | None = None) -> Suite:
         methods=content.get("methods", {}),
         protocols=content.get("protocols", {}),
         experiments=experiments,
-        published=_read_published(table) if table.exists() else {},
+        published=_with_spread(_read_published(table), content.get("tables", {})) if table.exists() else {},
         notes=tuple(content.get("notes", ())),
         page=content.get("page", "published"),
     )
@@ -249,6 +249,33 @@ def _read_published(path: Path) -> dict[tuple[str, str, str, str], Published]:
                 _number(row["mean"]), _number(row["std"]), row["direction"], row["mark"], len(digits)
             )
     return found
+
+
+_BOUNDS = "_ci95_low", "_ci95_high"  # what the names of published bounds of a mean end with
+
+
+def _with_spread(
+    found: dict[tuple[str, str, str, str], Published], tables: Mapping[str, Mapping[str, Any]]
+) -> dict[tuple[str, str, str, str], Published]:
+    """Published cells, with the std that follows from a 95 % interval of the mean where only that is printed.
+
+    A table that prints such intervals says of how many repeats, as ``intervals``: half of one is
+    t std / sqrt(n), with t of n - 1 degrees of freedom.
+    """
+    if not any("intervals" in spec for spec in tables.values()):
+        return found
+    from scipy.special import stdtrit  # not for suites that need none of SciPy
+
+    result = dict(found)
+    for (table, dataset, method, measure), cell in found.items():
+        n = tables.get(table, {}).get("intervals")
+        low, high = (found.get((table, dataset, method, measure + end)) for end in _BOUNDS)
+        if n is None or cell.std is not None or low is None or high is None:
+            continue
+        if low.mean is not None and high.mean is not None:
+            std = 0.5 * (high.mean - low.mean) * n**0.5 / float(stdtrit(n - 1, 0.975))
+            result[table, dataset, method, measure] = replace(cell, std=round(std, cell.decimals))
+    return result
 
 
 def _number(text: str) -> float | None:

@@ -7,6 +7,7 @@ from importlib import resources
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from bagwise.bench.problems import load_problem, status_of
 from bagwise.bench.splits import split_bags
@@ -184,3 +185,18 @@ def test_known_published_figures():
     assert (found.mean, found.std, found.mark) == (0.058, 0.096, "better")
     assert paper_suite("mimlfast").published["2", "Scene", "MIMLBoost", "ranking_loss"].mean is None
     assert shortened({"a": 1, "short": {"a": 2}}, False) == {"a": 1}
+
+
+def test_a_published_interval_of_the_mean_gives_the_std():
+    suite = paper_suite("miml-gp")
+    found = suite.published["6", "1000-Image", "MIGraph", "accuracy_percent"]
+    assert (found.mean, found.std) == (83.5, 1.8)  # [81.2, 85.7]: 2.25 * sqrt(5) / 2.776
+    t = stats.t(suite.experiments["6"].spec["intervals"] - 1)
+    for (table, dataset, method, measure), cell in suite.published.items():
+        if (table, measure) == ("6", "accuracy_percent"):
+            low, high = (
+                suite.published[table, dataset, method, f"{measure}_ci95_{end}"].mean
+                for end in ("low", "high")
+            )
+            assert abs(t.ppf(0.975) * cell.std / 5**0.5 - (high - low) / 2) < 0.065  # std is rounded to .1
+    assert suite.published["2", "Scene", "MIMLSVM", "ranking_loss"].std == 0.020  # as printed
