@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from bagwise.bench.results import results_of
 from bagwise.bench.run import run_tasks
 from bagwise.bench.store import Store
 from bagwise.bench.suites import Experiment, Suite, find_experiments, shortened
-from bagwise.bench.tasks import NO_METHOD, tasks_of
+from bagwise.bench.tasks import NO_METHOD, Task, tasks_of
 from bagwise.bench.trials import tasks_of_trial, trials_of
 from bagwise.errors import BagwiseError
 from bagwise.report.pages.cells import ResultTable
@@ -123,7 +124,7 @@ def reproduce(
     if against_short and (short or page is None):
         raise BagwiseError("--against-short is for a page of the whole protocol: give --page, and no --short")
     wanted = _wanted(targets)
-    command = command_of(targets, short, methods=methods, datasets=datasets)
+    asked: dict[str, Any] = {"methods": methods, "datasets": datasets}
     methods, datasets = _known_names(wanted, "methods", methods), _known_names(wanted, "datasets", datasets)
     store = Store(out)
     tasks = [
@@ -131,23 +132,34 @@ def reproduce(
         for suite, experiment in wanted
         for task in tasks_of(suite, experiment, short=short, methods=methods, datasets=datasets)
     ]
-    tried = [
-        task
-        for suite, experiment in wanted
-        for trial in trials_of(suite, experiment, methods=methods, datasets=datasets)
-        for task in tasks_of_trial(suite, trial)
-    ]
+    tried: list[Task] = []
+    needs: dict[str, set[str]] = {}  # measures that changes are judged by, of fits that may be older
+    for suite, experiment in wanted:
+        for trial in trials_of(suite, experiment, methods=methods, datasets=datasets):
+            of_trial = tasks_of_trial(suite, trial)
+            tried += of_trial
+            for task in of_trial:
+                needs.setdefault(task.digest, set()).update(trial.experiment.spec["named"].values())
     for other in merge:
         store.merge(other)
     counts = {"run": 0, "known": 0, "failed": 0}
     unavailable: dict[str, str] = {}
     if run:
         outcome = run_tasks(
-            [*tasks, *tried] if reasons else tasks, store, n_jobs=n_jobs, retry=retry, step=step
+            [*tasks, *tried] if reasons else tasks,
+            store,
+            n_jobs=n_jobs,
+            retry=retry,
+            needs=needs if reasons else None,
+            step=step,
         )
         counts = {"run": outcome.n_run, "known": outcome.n_known, "failed": outcome.n_failed}
         unavailable = outcome.unavailable
     rows = store.rows()
+    in_table = {task.digest for task in tasks}
+    shows_tried = any(task.digest in rows and task.digest not in in_table for task in tried)
+    shows_tried = shows_tried and not against_short
+    command = command_of(targets, short, reasons or shows_tried, **asked)
     only: dict[str, Any] = {"methods": methods, "datasets": datasets}
     results = [
         result
@@ -199,9 +211,11 @@ def _beyond(
         here = {"methods": only["methods"], "datasets": {one.dataset for one in of_one if one.is_begun}}
         used += [rows[task.digest] for task in tasks_of(suite, experiment, **here) if task.digest in rows]
         for short, found in results.items():
-            found += results_of(suite, experiment, rows, short=short, **here)
+            shown = results_of(suite, experiment, rows, short=short, **here)
+            # changes are laid over the short run, and shown on its page
+            found += [replace(one, tried=()) if isinstance(one, ResultTable) else one for one in shown]
     tables = [[one for one in found if isinstance(one, ResultTable)] for found in results.values()]
-    head = [introduction(used, command, folder), beyond_short(extents, *tables)]
+    head = [introduction(used, command, folder, whole=False), beyond_short(extents, *tables)]
     return overview(results[False], folder, "\n\n".join(head), "Published experiments, repeated in full")
 
 
@@ -218,7 +232,10 @@ def _wanted(targets: Sequence[str]) -> list[tuple[Suite, Experiment]]:
     found: dict[str, tuple[Suite, Experiment]] = {}
     for target in targets:
         for suite, experiment in find_experiments(target):
-            found.setdefault(experiment.id, (suite, experiment))
+            if found.setdefault(experiment.id, (suite, experiment)) != (suite, experiment):
+                raise BagwiseError(
+                    f"two suites have an experiment {experiment.id}; call one of the files by another name"
+                )
     return list(found.values())
 
 

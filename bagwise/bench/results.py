@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from string import ascii_lowercase
@@ -49,12 +49,7 @@ def results_of(
         return []  # nothing of this experiment was asked for
     if "points" in view.spec:
         return [*view.figures()]
-    tried = []
-    for trial in trials_of(suite, experiment, methods=view.methods, datasets=view.datasets):
-        changed = _view(suite, trial.experiment, rows, True, None, None, {})
-        cells = [changed.cell(trial.dataset, trial.method, name) for name in changed.spec["measures"]]
-        tried += [Tried(trial.change, cell) for cell in cells if cell is not None and cell.mean is not None]
-    return [replace(view.table(), tried=tuple(tried))]
+    return [replace(view.table(), tried=tuple(view.tried()))]
 
 
 def _view(
@@ -100,7 +95,7 @@ class _View:
             id=self.experiment.id,
             title=f"{self.suite.title}, {self._place()}: {self.spec['title']}",
             protocol=self._protocol(),
-            reference=None if self.methods == [NO_METHOD] else self.shown(self.methods[0]),
+            reference=self.reference(),
             datasets=tuple(self.datasets),
             methods=tuple(self.shown(method) for method in self.methods),
             measures=tuple(self.spec["measures"]),
@@ -111,6 +106,19 @@ class _View:
         )
         # Only now is it known with how many decimals cells are compared.
         return replace(table, cells=tuple(self.explained(cell) for cell in table.cells))
+
+    def tried(self) -> Iterator[Tried]:
+        """What changes gave that notes list, as far as they were run."""
+        here: Any = self.methods, self.datasets, self.unavailable
+        plain = self if self.short else _view(self.suite, self.experiment, self.fits.rows, True, *here)
+        for trial in trials_of(self.suite, self.experiment, methods=self.methods, datasets=self.datasets):
+            changed = _view(self.suite, trial.experiment, self.fits.rows, True, None, None, {})
+            for measure in changed.spec["measures"]:
+                cell, unchanged = (v.cell(trial.dataset, trial.method, measure) for v in (changed, plain))
+                if cell is None or unchanged is None:
+                    continue
+                if cell.mean is not None or cell.missing.startswith("failed"):
+                    yield Tried(trial.change, cell, unchanged, trial.why)
 
     def figures(self) -> list[ResultFigure]:
         by_dataset = self.spec.get("curves") == "datasets"
@@ -162,7 +170,7 @@ class _View:
                 cell,
                 published_mean=published.mean,
                 published_std=published.std,
-                published_mark=published.mark,  # type: ignore[arg-type]
+                published_mark=published.mark if self.reference() else "",  # type: ignore[arg-type]
             )
         reason = self.absence(dataset, method)
         if reason:
@@ -220,6 +228,11 @@ class _View:
             if task.x is not None:
                 fits[task.x].append(task.digest in self.fits.rows)
         return {x for x, there in fits.items() if any(there) and not all(there)}
+
+    def reference(self) -> str | None:
+        """The proposed method, which others are tested against; None where it was not asked for."""
+        proposed = self.spec.get("methods", [NO_METHOD])[0]
+        return self.shown(proposed) if proposed != NO_METHOD and proposed in self.methods else None
 
     def published(self, dataset: str, method: str, measure: str) -> Published | None:
         name = self.suite.datasets[dataset].get("stands_for", dataset)

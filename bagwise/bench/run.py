@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,7 @@ def run_tasks(
     *,
     n_jobs: int | None = None,
     retry: bool = False,
+    needs: Mapping[str, Collection[str]] | None = None,
     step: Callable[..., None] | None = None,
 ) -> Outcome:
     """Run all tasks that have no row yet.
@@ -57,6 +58,8 @@ def run_tasks(
         Tasks at the same time.
     retry : bool, default=False
         Whether to run failed tasks again.
+    needs : mapping of hash to names, optional
+        Measures without which a finished task is run again: rows of an older source lack the newer ones.
     step : callable, optional
         Called as ``step(n_new, text, n_all)`` at first and after every task; the text says what is left.
     """
@@ -64,16 +67,24 @@ def run_tasks(
     with store.locked():
         rows = store.rows()
         wanted = {task.digest: task for task in tasks}
-        if retry:
-            failed = {hash for hash in wanted if rows.get(hash, {}).get("error")}
-            if failed:
-                store.forget(failed)
-                rows = store.rows()
+        context = {"versions": json.dumps(environment()), "commit": source_commit()}
+        again = {hash for hash in wanted if retry and rows.get(hash, {}).get("error")}
+        again |= {
+            hash
+            for hash, names in (needs or {}).items()
+            if hash in rows and not rows[hash]["error"] and not set(names) <= rows[hash]["measures"].keys()
+            if rows[hash].get("commit") != context["commit"]  # else the method gives no such measure
+        }
+        if again:
+            store.forget(again)
+            rows = store.rows()
         outcome.n_known = sum(hash in rows for hash in wanted)
         pending = [task for hash, task in wanted.items() if hash not in rows]
-        outcome.unavailable = _unavailable(pending)
-        pending = [task for task in pending if task.dataset not in outcome.unavailable]
-        context = {"versions": json.dumps(environment()), "commit": source_commit()}
+        missing = _unavailable(pending)
+        outcome.unavailable = {
+            task.dataset: missing[_data(task)] for task in pending if _data(task) in missing
+        }
+        pending = [task for task in pending if _data(task) not in missing]
         estimate = _Estimate(pending, wanted, rows, n_jobs)
         last = time.monotonic()
 
@@ -107,18 +118,23 @@ def _work(task: Task, folder: Any, context: dict[str, str]) -> tuple[str, float,
 
 
 def _unavailable(tasks: Iterable[Task]) -> dict[str, str]:
-    """Data sets that cannot be loaded here, each with the reason; they are tried once, before the work."""
+    """Data that cannot be loaded here, each with the reason; they are tried once, before the work."""
     found: dict[str, str] = {}
     tried = set()
     for task in tasks:
-        if task.dataset in tried:
+        if _data(task) in tried:
             continue
-        tried.add(task.dataset)
+        tried.add(_data(task))
         try:
             load_problem(task.data, task.repeat["seed"])
-        except (BagwiseError, OSError) as error:
-            found[task.dataset] = " ".join(str(error).split())
+        except (BagwiseError, OSError, TypeError) as error:
+            found[_data(task)] = " ".join(str(error).split())
     return found
+
+
+def _data(task: Task) -> str:
+    """What a task loads; a change to a table's data may not be there where the table's own is."""
+    return json.dumps(task.data, sort_keys=True)
 
 
 class _Estimate:

@@ -126,7 +126,7 @@ class Store:
         """
         theirs = Store(other)
         if not theirs.folder.is_dir():
-            raise BagwiseError(f"no folder {quoted(theirs.folder)} to take rows from")
+            raise BagwiseError(f"no folder {quoted(str(theirs.folder))} to take rows from")
         with self.locked():
             self.gather()
             ours = self.rows()

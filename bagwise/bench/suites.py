@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import difflib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
@@ -149,8 +149,9 @@ def read_suite(path: str | Path, paper: str | None = None) -> Suite:
     path = Path(path)
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not a suite: {error}") from None
+    _check_keys(content, path)
     name = paper or path.stem
     experiments = {}
     for section, start in _EXPERIMENT_KINDS.items():
@@ -227,7 +228,60 @@ def overlaid(spec: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]
     return result
 
 
+_SECTIONS = {"title", "reference", "page", "datasets", "methods", "protocols", "tables", "figures", "notes"}
+_OF_NOTES = {"experiments", "datasets", "methods", "measures", "text", "tried", "shared", "changes"}
+_OF_TABLES = {"title", "protocol", "datasets", "measures"}  # what each must have
+_OF_PROTOCOLS: dict[str, set[str]] = {"folds": {"n_splits"}, "holdout": {"train"}, "all": set()}
+
+
+def _check_keys(content: Mapping[str, Any], path: Path) -> None:
+    """Say which part of the file lacks a key, or has one that nothing reads."""
+
+    def lacks(where: str, part: Any, needed: Iterable[str]) -> None:
+        if not isinstance(part, Mapping):
+            raise DataError(f"{path}: {where} is a table, not {part!r}")
+        for key in needed:
+            if key not in part:
+                raise DataError(f"{path}: {where} has no {key!r}; docs/reproduce.md lists what it needs")
+
+    def strange(where: str, keys: Iterable[str], known: Iterable[str]) -> None:
+        for key in keys:
+            if key not in known:
+                raise DataError(f"{path}: {where} has a key {key!r}; {_choice(key, sorted(known))}")
+
+    strange("the suite", content, _SECTIONS)
+    for section in _EXPERIMENT_KINDS:
+        for name, part in content.get(section, {}).items():
+            lacks(f"{section}.{name}", part, sorted(_OF_TABLES))
+    for name, part in content.get("protocols", {}).items():
+        lacks(f"protocols.{name}", part, ["kind"])
+        if part["kind"] not in _OF_PROTOCOLS:
+            wrong = f"{path}: protocols.{name} has the kind {part['kind']!r}"
+            raise DataError(f"{wrong}; {_choice(str(part['kind']), _OF_PROTOCOLS)}")
+        lacks(f"protocols.{name}", part, sorted(_OF_PROTOCOLS[part["kind"]]))
+    for name, part in content.get("methods", {}).items():
+        lacks(f"methods.{name}", part, [] if "absent" in part else ["estimator"])
+        for key, values in (part.get("settings") or {}).items():
+            if not isinstance(values, list):
+                raise DataError(f"{path}: methods.{name}.settings.{key} is a list of values, not {values!r}")
+    for part in content.get("notes", ()):
+        lacks("a note", part, ["text"])
+        strange(f"the note {part['text'][:40]!r}", part, _OF_NOTES)
+
+
 def _check_names(suite: Suite, path: Path) -> None:
+    known_to_notes: dict[str, Collection[str]] = {
+        "experiments": suite.experiments,
+        "datasets": suite.datasets,
+        "methods": {*suite.methods, *(s.get("shown_as", name) for name, s in suite.methods.items())},
+        "measures": {name for each in suite.experiments.values() for name in each.spec["measures"]},
+    }
+    for note in suite.notes:
+        for key, known in known_to_notes.items():
+            for name in note.get(key, ()):
+                if name not in known:
+                    wrong = f"{path}: the note {note['text'][:40]!r} names {name!r}"
+                    raise DataError(f"{wrong}, which is none of the suite's {key}; {_choice(name, known)}")
     for experiment in suite.experiments.values():
         spec = experiment.spec
         for key, known in (("datasets", suite.datasets), ("methods", suite.methods)):

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from bagwise.bench.suites import Experiment, Suite, overlaid, shortened
 from bagwise.bench.tasks import Task, tasks_of
 from bagwise.errors import DataError
 
-_OF_CHANGES = {"name", "model", "data", "split", "named"}
+_OF_CHANGES = {"name", "model", "data", "split", "named", "measures"}
+_TAKEN = {"published", "unchanged"}  # rows that every grid of trials has
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,15 @@ class Trial:
         What was changed, for people.
     experiment : Experiment
         The table as it would be with this data set, this method and the change alone.
+    why : str
+        What the note says.
     """
 
     dataset: str
     method: str
     change: str
     experiment: Experiment
+    why: str
 
 
 def trials_of(
@@ -51,12 +56,14 @@ def trials_of(
     for note in suite.notes:
         if experiment.name not in note.get("experiments", [experiment.name]):
             continue
+        changes = _checked(experiment, note)
         for dataset in _named(note, "datasets", spec, datasets):
-            for method in _named(note, "methods", spec, methods):
-                for change in note.get("changes", ()):
-                    yield Trial(
-                        dataset, method, change["name"], _changed(experiment, note, change, dataset, method)
-                    )
+            for method in _named(note, "methods", spec, methods, _shown(suite)):
+                for change in changes:
+                    changed = _changed(experiment, note, change, dataset, method)
+                    trial = Trial(dataset, method, change["name"], changed, note["text"])
+                    _has_effect(suite, trial)
+                    yield trial
 
 
 def tasks_of_trial(suite: Suite, trial: Trial) -> list[Task]:
@@ -65,35 +72,90 @@ def tasks_of_trial(suite: Suite, trial: Trial) -> list[Task]:
 
 
 def _named(
-    note: Mapping[str, Any], key: str, spec: Mapping[str, Any], asked: Collection[str] | None
+    note: Mapping[str, Any],
+    key: str,
+    spec: Mapping[str, Any],
+    asked: Collection[str] | None,
+    shown: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
+    """What a note and a user ask for; notes may call methods by the names that tables show."""
     return [
         name
         for name in spec.get(key, ())
-        if name in note.get(key, [name]) and (asked is None or name in asked)
+        if {name, shown.get(name, name)} & set(note.get(key, [name])) and (asked is None or name in asked)
     ]
+
+
+def _shown(suite: Suite) -> dict[str, str]:
+    return {name: spec.get("shown_as", name) for name, spec in suite.methods.items()}
+
+
+def _measures(experiment: Experiment, note: Mapping[str, Any], change: Mapping[str, Any]) -> list[str]:
+    """Measures that a trial shows; a note about several tables may name some that one of them lacks."""
+    known = experiment.spec["measures"]
+    asked = change.get("measures", note.get("tried", note.get("measures", known)))
+    return [name for name in asked if name in experiment.spec["measures"]]
+
+
+def _checked(experiment: Experiment, note: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The changes of a note, or an error that names the table and the key."""
+    changes = note.get("changes", [])
+    where = f"a note of {experiment.id}"
+    if not isinstance(changes, list) or not all(isinstance(one, Mapping) for one in changes):
+        raise DataError(f"changes of {where} are a list of tables, each with a name")
+    seen: set[str] = set()
+    for change in changes:
+        name = change.get("name")
+        if not isinstance(name, str) or not name.strip():
+            raise DataError(f"a change of {where} needs a name, in words; it is {dict(change)}")
+        if name in seen or name in _TAKEN:
+            raise DataError(f"two rows of {where} would be called {name!r}; give the change another name")
+        seen.add(name)
+        _known(change, _OF_CHANGES, f"the change {name!r} of {experiment.id}")
+    _known(note.get("shared", {}), _OF_CHANGES - {"name"}, f"shared of {where}")
+    for part in (note.get("shared", {}), *changes):
+        wrong = sorted(k for k in set(part) - {"name", "measures"} if not isinstance(part[k], Mapping))
+        if wrong:
+            raise DataError(
+                f"{wrong[0]} in {where} is a table such as {{ params = {{ ... }} }}, not {part[wrong[0]]!r}"
+            )
+        _known(part.get("named", {}), set(experiment.spec["measures"]), f"named in {where}")
+    for names in (note.get("tried", ()), *(one.get("measures", ()) for one in changes)):
+        strange = [name for name in names if name not in experiment.spec["measures"]]
+        if strange and changes:
+            raise DataError(
+                f"{where} tries {strange[0]!r}, which is no measure of the table; "
+                f"it has {', '.join(experiment.spec['measures'])}"
+            )
+    return changes
+
+
+def _known(part: Mapping[str, Any], keys: Collection[str], where: str) -> None:
+    unknown = sorted(set(part) - set(keys))
+    if unknown:
+        raise DataError(f"{where} has no key {unknown[0]!r}; keys are {', '.join(sorted(keys))}")
+
+
+def _has_effect(suite: Suite, trial: Trial) -> None:
+    """A setting that the method tries anyway wins over a change of it, which then would change nothing."""
+    asked = trial.experiment.spec["points"][0].get("model", {})
+    for task in tasks_of_trial(suite, trial)[:1]:
+        for name, value in asked.get("params", {}).items():
+            if task.model["params"].get(name) != value:
+                raise DataError(
+                    f"the change {trial.change!r} of {trial.experiment.id} sets {name}, which is one of the "
+                    f"settings of {trial.method}: write model.settings instead of model.params"
+                )
 
 
 def _changed(
     experiment: Experiment, note: Mapping[str, Any], change: Mapping[str, Any], dataset: str, method: str
 ) -> Experiment:
-    unknown = sorted(set(change) - _OF_CHANGES)
-    if unknown:
-        raise DataError(
-            f"the change {change['name']!r} of {experiment.id} has no key {unknown[0]!r}; "
-            f"keys are {', '.join(sorted(_OF_CHANGES))}"
-        )
-    strange = [name for name in note.get("tried", ()) if name not in experiment.spec["measures"]]
-    if strange:
-        raise DataError(
-            f"a note of {experiment.id} tries {strange[0]!r}, which is no measure of the table; "
-            f"it has {', '.join(experiment.spec['measures'])}"
-        )
     whole = overlaid(note.get("shared", {}), change)
     spec = dict(experiment.spec) | {
         "datasets": [dataset],
         "methods": [method],
-        "measures": note.get("tried", note.get("measures", experiment.spec["measures"])),
+        "measures": _measures(experiment, note, change),
         "named": dict(experiment.spec.get("named", {})) | whole.get("named", {}),
         "points": [{key: whole[key] for key in ("model", "data", "split") if key in whole}],
     }

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from bagwise.actions import reproduce
 from bagwise.bench.problems import load_problem, status_of
 from bagwise.bench.splits import split_bags
 from bagwise.bench.suites import find_experiments, paper_suite, papers, read_suite, shortened
@@ -200,3 +201,57 @@ def test_a_published_interval_of_the_mean_gives_the_std():
             )
             assert abs(t.ppf(0.975) * cell.std / 5**0.5 - (high - low) / 2) < 0.065  # std is rounded to .1
     assert suite.published["2", "Scene", "MIMLSVM", "ranking_loss"].std == 0.020  # as printed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('title = "Quality"\n', "", "tables.1 has no 'title'"),
+        (
+            'kind = "holdout"',
+            'kind = "holdup"',
+            "protocols.halves has the kind 'holdup'; did you mean 'holdout'",
+        ),
+        ("train = 0.5\n", "", "protocols.halves has no 'train'"),
+        (
+            "[methods.ours]",
+            "[method.x]\n[methods.ours]",
+            "the suite has a key 'method'; did you mean 'methods'",
+        ),
+        ('estimator = "MIMLDummy"', 'estimaator = "MIMLDummy"', "methods.ours has no 'estimator'"),
+        (
+            "[methods.ours]",
+            "[methods.ours]\nsettings = { a = 1 }",
+            "methods.ours.settings.a is a list of values",
+        ),
+    ],
+)
+def test_a_suite_that_lacks_something_says_where(tmp_path, old, new, said):
+    text = """[datasets.A]
+load = "miml"
+[methods.ours]
+estimator = "MIMLDummy"
+[protocols.halves]
+kind = "holdout"
+train = 0.5
+[tables.1]
+title = "Quality"
+protocol = "halves"
+datasets = ["A"]
+methods = ["ours"]
+measures = ["ranking_loss"]
+"""
+    path = tmp_path / "s.toml"
+    path.write_text(text)
+    assert read_suite(path).experiments["1"].id == "s:1"
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(DataError, match=said):
+        read_suite(path)
+
+
+def test_two_suites_of_one_name_are_refused(suite_file, tmp_path):
+    other = tmp_path / suite_file.name
+    other.write_text(suite_file.read_text().replace("n_bags = ", "n_bags = 1"))
+    with pytest.raises(BagwiseError, match="two suites have an experiment small:1; call one of the files"):
+        reproduce([str(suite_file), str(other)], tmp_path / "out", run=False)

@@ -108,8 +108,61 @@ def test_names_narrow_what_is_tried(suite):
 def test_a_change_with_a_strange_key_is_refused(suite):
     suite.write_text(SUITE.replace('name = "top", model', 'name = "top", modle'))
     own = read_suite(suite)
-    with pytest.raises(DataError, match="the change 'top' of t:1 has no key 'modle'; keys are data, model"):
+    with pytest.raises(
+        DataError, match="the change 'top' of t:1 has no key 'modle'; keys are data, measures"
+    ):
         list(trials_of(own, own.experiments["1"]))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('name = "top", model', "model", "a change of a note of t:1 needs a name"),
+        ('name = "top"', "name = 3", "needs a name, in words"),
+        ('name = "top"', 'name = "other"', "two rows of a note of t:1 would be called 'other'"),
+        ('name = "top"', 'name = "published"', "two rows .* would be called 'published'"),
+        ("changes = [", 'changes = ["a"]\nunused = [', "has a key 'unused'"),
+        ("shared = { model", "shared = { modle", "shared of a note of t:1 has no key 'modle'"),
+        (
+            'name = "top", model = { steps = false }',
+            'name = "top", model = "x"',
+            "model in a note of t:1 is a tab",
+        ),
+        (
+            "named = { hamming_loss",
+            "named = { hammingloss",
+            "named in a note of t:1 has no key 'hammingloss'",
+        ),
+        (
+            'text = "That is why."',
+            'text = "x"\ntryed = ["ranking_loss"]',
+            "has a key 'tryed'; did you mean 'tried'",
+        ),
+        (
+            'text = "That is why."',
+            'text = "x"\ndatasets = ["a"]',
+            "names 'a', which is none of the suite's datasets",
+        ),
+        ('text = "That is why."', "", "a note has no 'text'"),
+        (
+            "params = { max_iter = 5 }",
+            "settings = { alpha = [1.0] }",
+            "'other' of t:1 sets alpha, which is one of",
+        ),
+    ],
+)
+def test_notes_that_cannot_be_meant_are_refused(suite, old, new, said):
+    assert old in SUITE
+    suite.write_text(SUITE.replace(old, new))
+    with pytest.raises(DataError, match=said):
+        reproduce([str(suite)], suite.parent / "out", run=False)
+
+
+def test_a_change_may_be_about_some_measures_alone(suite):
+    suite.write_text(SUITE.replace('name = "top"', 'name = "top", measures = ["hamming_loss"]'))
+    ((own, experiment),) = find_experiments(str(suite))
+    found = {one.change: one.experiment.spec["measures"] for one in trials_of(own, experiment)}
+    assert found == {"other": ["hamming_loss", "ranking_loss"], "top": ["hamming_loss"]}
 
 
 def test_a_measure_that_the_table_lacks_is_refused_before_anything_runs(suite):
@@ -174,3 +227,56 @@ def test_reasons_are_run_when_asked_for_and_shown_from_then_on(suite_file, tmp_p
     assert "Tried with ours: Ranking loss ↓" in text and f"| {names[0]} " in text
     assert set(Store(page.with_suffix("")).rows()) == {row["hash"] for row in rows}
     assert "**Held.**" in summary.read_text(encoding="utf-8")
+
+
+def test_a_measure_that_older_fits_lack_makes_them_run_again(suite, tmp_path):
+    """Rows of an older source have no measure that came later; fits of this one do not run twice."""
+    suite.write_text(
+        SUITE.replace("shared = { model = { search = false } }", "")
+        .replace('name = "top", model = { steps = false }, ', 'name = "top", ')
+        .replace("model = { steps = false, params = { alpha = 7.0 } }, ", "")
+    )
+    out, only = tmp_path / "out", {"short": True, "datasets": ["A"], "methods": ["tuned"], "n_jobs": 1}
+    reproduce([str(suite)], out, reasons=True, **only)
+    store = Store(out)
+    own = {
+        digest for digest, row in store.rows().items() if json.loads(row["data"])["options"]["n_bags"] == 40
+    }
+    assert len(own) == 2
+    old = [dict(row) for digest, row in store.rows().items() if digest in own]
+    store.forget(own)
+    for row in old:
+        row["measures"] = {name: x for name, x in row["measures"].items() if name != "hamming_loss_top"}
+        store.put({**row, "commit": "older"})
+    done = reproduce([str(suite)], out, **only)
+    assert done["run"] == 0 and [one.change for one in done["results"][0].tried] == ["other", "other", "top"]
+    done = reproduce([str(suite)], out, reasons=True, **only)
+    assert done["run"] == 2
+    assert [one.change for one in done["results"][0].tried] == ["other", "other", "top", "top"]
+    assert reproduce([str(suite)], out, reasons=True, **only)["run"] == 0
+
+
+def test_pages_of_the_whole_protocol_compare_changes_with_the_short_run(suite, tmp_path):
+    only = {"datasets": ["A"], "methods": ["tuned"], "n_jobs": 1}
+    page = tmp_path / "p.md"
+    short = reproduce([str(suite)], tmp_path / "out", short=True, reasons=True, page=page, **only)
+    assert "--short --reasons" in page.read_text() and short["failed"] == 0
+    whole = reproduce([str(suite)], tmp_path / "out", **only)
+    cells = [[one.unchanged.mean for one in run["results"][0].tried] for run in (short, whole)]
+    assert cells[0] == cells[1] and len(cells[0]) == 4
+    assert cells[0][0] == short["results"][0].cells[0].mean != whole["results"][0].cells[0].mean
+    beyond = tmp_path / "full.md"
+    reproduce([str(suite)], tmp_path / "out", page=beyond, against_short=True, **only)
+    text = beyond.read_text()
+    assert "Tried" not in text and "--reasons" not in text and "that the short run lacks is a row" in text
+
+
+def test_failed_changes_and_data_that_are_not_there_stop_no_other(suite, tmp_path):
+    text = SUITE.replace("data = { options.n_bags = 20 }", 'data = { load = "nothing of this name" }')
+    suite.write_text(
+        text.replace("model = { steps = false }, named", "model = { params = { tol = -3 } }, named")
+    )
+    page, only = tmp_path / "p.md", {"datasets": ["A"], "methods": ["tuned"], "n_jobs": 1, "short": True}
+    done = reproduce([str(suite)], tmp_path / "out", reasons=True, page=page, **only)
+    assert (done["run"], done["failed"]) == (4, 2) and list(done["unavailable"]) == ["A"]
+    assert "– (failed)" in page.read_text() and "tol" in page.read_text()

@@ -105,6 +105,10 @@ class Cell:
         published ones. Where no std is published, the distance is compared with our own std instead; without
         one either, inside means equal. Nothing is said of a mean over some of the fits.
         """
+        return self.judged(self.std)
+
+    def judged(self, own_std: float | None) -> Inside:
+        """Where ours lies, with this std in place of ours where none is published."""
         if (
             self.count is not None
             or self.mean is None
@@ -113,7 +117,7 @@ class Cell:
         ):
             return ""
         decimals = self.shown_decimals
-        reach = self.published_std if self.published_std is not None else round(self.std or 0.0, decimals)
+        reach = self.published_std if self.published_std is not None else round(own_std or 0.0, decimals)
         above = round(self.mean, decimals) - self.published_mean
         if abs(above) <= reach + 1e-9 * max(1.0, abs(self.published_mean)):
             return "inside"
@@ -138,12 +142,21 @@ class Tried:
     ----------
     change : str
         What was changed.
-    cell : Cell
-        With the names of the cell that it belongs to.
+    cell, unchanged : Cell
+        With the change and without it: both of the short run, whatever the table beside shows.
+    why : str
+        What the suite says of all changes to this cell.
     """
 
     change: str
     cell: Cell
+    unchanged: Cell
+    why: str = ""
+
+    @property
+    def inside(self) -> Inside:
+        """Where the figure lies; a change that makes figures noisier brings them no nearer."""
+        return self.cell.judged(self.unchanged.std)
 
 
 @dataclass(frozen=True)
@@ -223,9 +236,10 @@ class ResultTable:
     def frame(self) -> pa.Table:
         """One row per cell, in the order of measures, data sets and methods; then what was tried."""
         order = ((d, m, s) for s in self.measures for d in self.datasets for m in self.methods)
-        found = [("", self._places[place]) for place in order if place in self._places]
-        found += [(one.change, one.cell) for one in self.tried]
-        rows = [{"table": self.id, **_row(cell), "change": change} for change, cell in found]
+        places = (self._places[place] for place in order if place in self._places)
+        rows = [{"table": self.id, **_row(cell), "change": ""} for cell in places]
+        for one in self.tried:
+            rows.append({"table": self.id, **_row(one.cell), "inside": one.inside, "change": one.change})
         names = [("table", pa.string()), *_COLUMNS, ("change", pa.string())]
         return pa.Table.from_pylist(rows, schema=pa.schema(names))
 

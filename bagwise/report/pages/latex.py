@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from bagwise.report.pages.parts import Piece, Report
+from bagwise.report.pages.parts import SYMBOL, Piece, Report
 from bagwise.report.pages.sheets import Sheet, sheets
 
 _LATEX = {
@@ -43,9 +43,12 @@ _LATEX = {
     "“": "``",
     "”": "''",
     "\u00a0": "~",
+    "\0": "{}",
 }
-# No check mark or triangles without a further package; the words stand beside them.
-_WITHOUT = re.compile("[✓▲▼] ?")
+_LONE_HYPHEN = re.compile("-(?=-)")  # two together would become a dash
+# No check mark or triangles without a further package: words say it.
+_VERDICT = re.compile("([✓▲▼])(?: (inside|better|worse))?")
+_WORD = {symbol: f"({word})" for word, symbol in SYMBOL.items()}
 _WIDTH_LATEX = 92  # letters that fit a page at this size
 _GREEK_LIKE_LATIN = {"omicron": "o"}
 
@@ -57,8 +60,11 @@ def latex_escape(line: str) -> str:
     --------
     >>> latex_escape("R&D_2 50% ±1, α")
     'R\\&D\\_2 50\\% $\\pm$1, $\\alpha$'
+    >>> latex_escape("--short: 0.5 ✓, ▼ worse")
+    '-{}-short: 0.5 (inside), worse'
     """
-    line = _WITHOUT.sub("", line)
+    line = _VERDICT.sub(lambda found: found[2] or _WORD[found[1]], line)
+    line = _LONE_HYPHEN.sub("-\0", line)
     return "".join(_LATEX[letter] if letter in _LATEX else _latex_letter(letter) for letter in line)
 
 
@@ -85,6 +91,7 @@ def latex(report: Report) -> str:
         caption = f"{latex_escape(report.title)}: {latex_escape(grid.title)}"
         lines += ["", r"\begin{table}[htbp]", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}"]
         lines.append(rf"\caption{{{caption}}}")
+        lines += [rf"{latex_escape(grid.lead)}\par\medskip"] if grid.lead else []
         for k, sheet in enumerate(sheets(grid, _WIDTH_LATEX)):
             lines += [*([r"\par\medskip"] if k else []), *_latex_sheet(sheet)]
         if grid.footnotes:

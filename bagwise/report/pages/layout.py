@@ -206,7 +206,10 @@ def _legend(table: ResultTable) -> str:
             "t-test over repeats, 95 %; published: as marked in the paper)"
         )
     if table.tried:
-        parts.append("tried: one change each to the protocol of the short run, as --reasons runs it")
+        parts.append(
+            "tried: one change each to the protocol of the short run, whose own figures are called "
+            "unchanged; judged on the same test bags, changes explain and do not recommend"
+        )
     parts.append(f"{NONE} no figure")
     return "; ".join(parts) + "."
 

@@ -30,6 +30,7 @@ def markdown(report: Report, level: int = 2, image: str = "") -> str:
     parts += [f"![{escape(report.title)}]({image})"] if image else []
     for grid in report.grids:
         parts.append(f"{'#' * (level + 1)} {escape(grid.title)}")
+        parts += [escape(grid.lead)] if grid.lead else []
         parts.append(_side_by_side(grid) if len(grid.columns) <= _SIDE_BY_SIDE else _broken(grid))
         if grid.footnotes:
             notes = (f"<sup>{k}</sup> {escape(line)}" for k, line in enumerate(grid.footnotes, 1))

@@ -21,7 +21,8 @@ class Order:
     n_pairs, n_same : int
         Pairs that differ in print, and those of them that stand in the same order with us.
     n_clear, n_clear_same : int
-        The same for pairs whose published means differ by more than either published standard deviation.
+        The same for pairs whose published means differ by more than either standard deviation: the published
+        ones, or ours where none is published.
     turned : tuple of (Cell, Cell)
         Clear pairs that are the other way round with us: the published better one first.
     """
@@ -57,12 +58,16 @@ def order_of(table: ResultTable) -> Order:
         ours = round(first.mean, first.shown_decimals) - round(second.mean, second.shown_decimals)  # type: ignore
         same = ours == 0 or (ours > 0) == higher
         apart = abs(first.published_mean - second.published_mean)  # type: ignore[operator]
-        clear = apart > max(first.published_std or 0.0, second.published_std or 0.0)
+        clear = apart > max(_spread(first), _spread(second))
         n_pairs, n_same = n_pairs + 1, n_same + same
         n_clear, n_clear_same = n_clear + clear, n_clear_same + (clear and same)
         if clear and not same:
             turned.append((first, second))
     return Order(n_pairs, n_same, n_clear, n_clear_same, tuple(turned))
+
+
+def _spread(cell: Cell) -> float:
+    return cell.published_std if cell.published_std is not None else cell.std or 0.0
 
 
 def _pairs(table: ResultTable) -> Iterator[tuple[Cell, Cell]]:

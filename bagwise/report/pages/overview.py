@@ -50,23 +50,31 @@ def overview(
     return "\n\n".join(part.strip() for part in [*head, *parts] if part) + "\n", pictures
 
 
-def introduction(rows: Sequence[Mapping[str, Any]], command: str, folder: str = "") -> str:
-    """How the Markdown page was made: command, effort, versions, machines, and the folder with the rows."""
+def introduction(
+    rows: Sequence[Mapping[str, Any]], command: str, folder: str = "", *, whole: bool = True
+) -> str:
+    """How the Markdown page was made: command, effort, versions, machines, and the folder with the rows.
+
+    ``whole`` says that all rows are in the folder, not only those that the short run lacks.
+    """
     effort, *versions = origin(rows)
     made = f"Made by `{command}`: {effort} "
     told = "[reproduce.md](reproduce.md) tells how to read and how to repeat it."
-    return "\n\n".join([made + told, *versions, *([rows_at(folder)] if folder else [])])
+    return "\n\n".join([made + told, *versions, *([rows_at(folder, whole)] if folder else [])])
 
 
-def rows_at(folder: str) -> str:
+def rows_at(folder: str, whole: bool = True) -> str:
     """Where the rows behind a page are, and what they are good for."""
+    which = "Every fit behind this page" if whole else "Every fit behind this page that the short run lacks"
     return (
-        f"Every fit behind this page is a row of [rows.parquet]({folder}/rows.parquet): settings, what a "
+        f"{which} is a row of [rows.parquet]({folder}/rows.parquet): settings, what a "
         "search chose, measures, times. A run with `--merge` and that folder goes on from there."
     )
 
 
-def command_of(targets: Sequence[str], short: bool, **only: Iterable[str] | None) -> str:
+def command_of(
+    targets: Sequence[str], short: bool, reasons: bool = False, **only: Iterable[str] | None
+) -> str:
     """What was typed.
 
     Examples
@@ -74,7 +82,13 @@ def command_of(targets: Sequence[str], short: bool, **only: Iterable[str] | None
     >>> command_of(["mimlfast:2"], True, datasets=["Letter Frost"])
     "bagwise reproduce mimlfast:2 --short --datasets 'Letter Frost'"
     """
-    words = ["bagwise", "reproduce", *targets, *(["--short"] if short else [])]
+    words = [
+        "bagwise",
+        "reproduce",
+        *targets,
+        *(["--short"] if short else []),
+        *(["--reasons"] if reasons else []),
+    ]
     for option, names in only.items():
         for name in names or ():
             words += [f"--{option}", name]

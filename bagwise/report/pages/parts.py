@@ -29,7 +29,8 @@ class Grid:
     """Rows x columns of entries; every entry has the same number of lines, such as ours, published, verdict.
 
     ``notes[i][j]`` are the numbers (from 1) of the footnotes that the first line of an entry refers to;
-    ``best`` are the places (i, j) of the best figure of ours in each row.
+    ``best`` are the places (i, j) of the best figure of ours in each row; ``lead`` is a paragraph between the
+    title and the table.
     """
 
     title: str
@@ -41,6 +42,7 @@ class Grid:
     notes: tuple[tuple[tuple[int, ...], ...], ...]
     footnotes: tuple[str, ...] = ()
     best: frozenset[tuple[int, int]] = frozenset()
+    lead: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 from bagwise.report.pages.cells import ResultTable
 from bagwise.report.pages.parts import MARK, NONE, Footnotes, Grid, Piece, count, listed, p_value, title_of
@@ -36,8 +37,9 @@ def sentence(one: Overall, direction: str = "none") -> str:
     if test is None:
         return ""
     text = (
-        f"{_of(one, direction)}: Friedman χ² = {test.chi2:.2f} (p {p_value(test.p_chi2)}), Iman–Davenport "
-        f"F = {test.F:.2f} (p {p_value(test.p_F)})"
+        f"{_of(one, direction)}: Friedman χ² = {test.chi2:.2f} (p {p_value(test.p_chi2)})"
+        # where all sets rank the methods alike, the other statistic is infinite however few they are
+        + (f", Iman–Davenport F = {test.F:.2f} (p {p_value(test.p_F)})" if isfinite(test.F) else "")
     )
     if one.cd is None:
         return f"{text}."

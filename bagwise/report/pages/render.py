@@ -147,7 +147,9 @@ def _csv(result: Result) -> str:
         found = marks(result)
         places = zip(*(frame.column(name).to_pylist() for name in ("dataset", "method", "measure")))
         at = frame.column_names.index("published_mark")
-        frame = frame.add_column(at, "mark", pa.array([found[place] for place in places], pa.string()))
+        changed = frame.column("change").to_pylist()  # what was tried is not tested against the reference
+        own = ["" if change else found[place] for place, change in zip(places, changed)]
+        frame = frame.add_column(at, "mark", pa.array(own, pa.string()))
         for name in ("values", "keys"):  # a list is one cell, its parts joined by ;
             joined = [";".join(map(str, parts)) for parts in frame.column(name).to_pylist()]
             frame = frame.set_column(frame.column_names.index(name), name, pa.array(joined, pa.string()))

@@ -130,6 +130,7 @@ def text(report: Report, width: int) -> str:
     parts += [_wrap(line, width) for line in (*report.opening, report.legend) if line]
     for grid in report.grids:
         title = f"{_wrap(grid.title, width)}\n{'-' * min(width, len(grid.title))}\n"
+        title += f"{_wrap(grid.lead, width)}\n\n" if grid.lead else ""
         parts.append(title + "\n\n".join(_text_sheet(sheet) for sheet in sheets(grid, width)))
         if grid.footnotes:
             parts.append("\n".join(_footnotes(grid, width)))
@@ -173,6 +174,7 @@ def rich(report: Report, width: int) -> Any:
     parts += [paragraph(report.legend, "dim")] if report.legend else []
     for grid in report.grids:
         parts.append(paragraph(grid.title, "bold magenta"))
+        parts += [paragraph(grid.lead)] if grid.lead else []
         for k, sheet in enumerate(sheets(grid, width)):
             parts.append(Padding(_rich_sheet(sheet), (1 if k else 0, 0, 0, 0)))
         if grid.footnotes:

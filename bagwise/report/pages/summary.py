@@ -70,7 +70,8 @@ def _reading() -> str:
         "A cell is one measure of one method on one data set. It is *inside* if our mean lies within the "
         "published mean ± one standard deviation (our own, where none is published), else *better* or "
         "*worse*. A pair is two methods in one measure on one data set; it is *clear* if the published means "
-        "differ by more than a standard deviation of either."
+        "differ by more than a standard deviation of either (ours, where none is published); one that is "
+        "equal with us counts as found again."
     )
 
 
@@ -146,7 +147,7 @@ def _reason(note: str, places: Sequence[tuple[ResultTable, Cell]]) -> str:
         if sentence := tried_sentence(one, cell):
             tried[sentence].append(f"{cell.dataset}, {title_of(cell.measure)}")
     for sentence, cells in tried.items():
-        of = f" ({'; '.join(cells)})" if len(places) > 1 and len(tried) > 1 else ""
+        of = f" ({'; '.join(cells)})" if len(cells) < len(places) else ""
         text += f"\n  - {escape(sentence.replace('Tried:', f'Tried{of}:', 1))}"
     return text
 
@@ -205,7 +206,7 @@ def verdicts(tables: Sequence[ResultTable], papers: Mapping[str, str]) -> Any:
                 axes.text(101.0, row, str(counts[state]), ha="left", color=colour, weight="bold", **words)
             left += share
     ids = [one.id.partition(":") for one in tables]
-    names = [f"{papers[paper]}, Table {number}" for paper, _, number in ids]
+    names = [f"{papers[paper]}, Table {number}".replace("Table fig", "Figure ") for paper, _, number in ids]
     axes.set_yticks(range(len(tables)), names, fontsize=8.5, color=INK)
     axes.set_ylim(len(tables) - 0.5, -0.5)
     axes.set_xlim(0, 100)
