@@ -136,16 +136,27 @@ def put_constants(S: np.ndarray, constants: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(constants), S, constants)
 
 
-def t_criterion(scores: np.ndarray) -> np.ndarray:
+def t_criterion(scores: np.ndarray, constants: np.ndarray) -> np.ndarray:
     """Labels with a score above 0 and, in bags that have none, the best one; a single label stands alone.
+
+    Among the best are no labels that no training bag carries (-1 in ``constants``): their score is no margin.
 
     Examples
     --------
-    >>> t_criterion(np.array([[0.5, 0.1], [-2.0, -1.0]])).tolist(), t_criterion(np.array([[-1.0]])).tolist()
-    ([[True, True], [False, True]], [[False]])
+    >>> scores = np.array([[0.5, 0.1, -1.0], [-2.0, -1.5, -1.0]])
+    >>> t_criterion(scores, np.array([np.nan, np.nan, -1.0])).tolist()
+    [[True, True, False], [False, True, False]]
+    >>> t_criterion(np.array([[-1.0]]), np.array([np.nan])).tolist()
+    [[False]]
     """
     chosen = scores > 0
-    if scores.shape[1] > 1:
+    known = np.flatnonzero(~(constants < 0))
+    if scores.shape[1] > 1 and known.size:
         none = np.flatnonzero(~chosen.any(axis=1))
-        chosen[none, scores[none].argmax(axis=1)] = True
+        chosen[none, known[scores[np.ix_(none, known)].argmax(axis=1)]] = True
     return chosen
+
+
+def labels_by_rule(rule: str, scores: np.ndarray, constants: np.ndarray) -> np.ndarray:
+    """Label sets by a ``threshold_rule``: "t-criterion" or "zero"."""
+    return t_criterion(scores, constants) if rule == "t-criterion" else scores > 0

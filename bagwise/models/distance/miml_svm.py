@@ -11,9 +11,9 @@ from bagwise.models._shared.each_label import each_label
 from bagwise.models._shared.svm import (
     MACHINE,
     gram,
+    labels_by_rule,
     precomputed_machine,
     resolve_gamma,
-    t_criterion,
     weights_of,
 )
 from bagwise.models.distance.base import DEVICE, RATIO, SCALING, DistanceClassifier
@@ -153,4 +153,4 @@ class MIMLSVM(DistanceClassifier):
         return gram(self.kernel, self.gamma_, D, self.support_features_) @ self.dual_coef_ + self.intercept_
 
     def _predict(self, bags, scores):
-        return t_criterion(scores) if self.threshold_rule == "t-criterion" else scores > 0
+        return labels_by_rule(self.threshold_rule, scores, self.constant_scores_)

@@ -11,9 +11,9 @@ from bagwise.models._shared.each_label import each_label
 from bagwise.models._shared.svm import (
     MACHINE,
     gram,
+    labels_by_rule,
     precomputed_machine,
     resolve_gamma,
-    t_criterion,
     weights_of,
 )
 from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier
@@ -151,7 +151,7 @@ class M3MIML(ScaledClassifier):
         return segment_max(self._instance_score(X), offsets)
 
     def _predict(self, bags, scores):
-        return t_criterion(scores) if self.threshold_rule == "t-criterion" else scores > 0
+        return labels_by_rule(self.threshold_rule, scores, self.constant_scores_)
 
     def _instance_scores(self, bags):
         return self._in_blocks(self._instance_score, bags)

@@ -8,7 +8,7 @@ from sklearn.utils import check_random_state
 from bagwise.base import Traits
 from bagwise.base.parameters import Choice, Flag, Number, Seed, Whole
 from bagwise.kernels.segment import segment_mean, segment_sum
-from bagwise.models._shared.svm import gram, resolve_gamma
+from bagwise.models._shared.svm import gram, put_constants, resolve_gamma
 from bagwise.models.svm.base import SCALING, ScaledClassifier
 from bagwise.models.svm.boosting import best_vote, label_places, weighted_machine
 from bagwise.models.svm.coupled import Coupled
@@ -65,9 +65,9 @@ class MIMLBoost(ScaledClassifier):
         The gamma that was used.
     errors_ : ndarray of shape (n_machines,)
         Weighted share of wrong votes of each machine in training.
-    constant_scores_ : ndarray of shape (n_labels,)
-        1 for a label that all training bags carry, -1 for one that none does, NaN for others. It is the
-        score of such a label everywhere; it takes no part in learning.
+    constant_votes_ : ndarray of shape (n_labels,)
+        1 for a label that all training bags carry, -1 for one that none does, NaN for others. Such a label
+        takes no part in learning: all machines vote so, on every instance.
     n_iter_ : int
         Machines.
 
@@ -154,7 +154,9 @@ class MIMLBoost(ScaledClassifier):
 
     def _learn(self, X, offsets, Y):
         self.gamma_ = resolve_gamma(self.gamma, X)
-        varies = np.isnan(self.constant_scores_)
+        # one score for all bags would lie amid those of other labels, which are as large as bags are
+        self.constant_votes_, self.constant_scores_ = self.constant_scores_, np.full(Y.shape[1], np.nan)
+        varies = np.isnan(self.constant_votes_)
         places = label_places(Y.shape[1], X.shape[1])[varies]
         self._closeness = np.exp(-self.gamma_ * np.square(places[:, None] - places))
         advice = "lower n_landmarks, or use MIMLFast or BagClassifier"
@@ -215,11 +217,12 @@ class MIMLBoost(ScaledClassifier):
 
     def _instance_score(self, X, offsets=None):
         m, n_machines, n_labels = self.coef_.shape
-        if n_machines == 0:
-            return np.zeros((X.shape[0], n_labels))
+        unanimous = self.constant_votes_ * (self.votes_.sum() or 1.0)
+        if n_machines == 0:  # every label is constant
+            return np.tile(unanimous, (X.shape[0], 1))
         F = gram("rbf", self.gamma_, X, self.landmarks_) @ self.coef_.reshape(m, -1)
         H = F.reshape(X.shape[0], n_machines, n_labels) + self.intercept_[:, None] >= 0
-        return np.einsum("t,itl->il", self.votes_, np.where(H, 1.0, -1.0))
+        return put_constants(np.einsum("t,itl->il", self.votes_, np.where(H, 1.0, -1.0)), unanimous)
 
     def _score(self, X, offsets):
         S = segment_sum(self._instance_score(X), offsets)

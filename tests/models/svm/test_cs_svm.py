@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.svm import SVC
-from toy_bags import miml
+from toy_bags import miml, planted, rbf
 
 import bagwise
 from bagwise import Bags, MultiViewBags
@@ -77,3 +78,28 @@ def test_views_are_refused_by_name():
     with pytest.raises(ValueError, match="view 'b'"):
         CSSVM().fit(MultiViewBags({"a": bags[:, :2], "b": empty}), Y)
     assert view_weights({"b": 2, "a": 1}, ["a", "b"]) == {"a": 1.0, "b": 2.0}
+
+
+def test_sums_of_sparse_bags_and_of_none():
+    bags, Y = miml(40, seed=3)
+    few = bags.with_X(sparse.csr_array(bags.X))
+    dense = CSSVM(scaling="none").fit(bags, Y).decision_function(bags)
+    np.testing.assert_allclose(CSSVM(scaling="none").fit(few, Y).decision_function(few), dense, atol=1e-9)
+    assert (CSSVM().fit(bags, Y).decision_function(Bags(np.empty((0, 4)), [0, 0])) == -1).all()
+
+
+def test_cs_mi_svm_keeps_a_machine_of_the_printed_costs():
+    """Witnesses and negative instances, weighed by hand: the machine, and the objective it was kept for."""
+    bags, y, _ = planted(noise=1.5, seed=1)
+    y = y * (np.arange(len(y)) < 16)
+    model = CSMISVM(C=2.0, gamma=0.3, scaling="none").fit(bags, y)
+    n, p = len(y), int(y.sum())
+    rows = np.concatenate([model.witnesses_[0], np.flatnonzero(y[bags.index] == 0)])
+    targets, costs = np.arange(len(rows)) < p, {1: n / p, 0: n / (n - p)}
+    svm = SVC(gamma=0.3, C=2.0, class_weight=costs, tol=1e-8).fit(bags.X[rows], targets.astype(int))
+    np.testing.assert_allclose(model.instance_scores(bags)[:, 0], svm.decision_function(bags.X), atol=2e-2)
+    f, a = svm.decision_function(bags.X[rows]), svm.dual_coef_[0]
+    length = a @ rbf(svm.support_vectors_, svm.support_vectors_, 0.3) @ a
+    slack = np.maximum(0, 1 - np.where(targets, f, -f))
+    value = 0.5 * length + 2.0 * (costs[1] * slack[:p].sum() + costs[0] * slack[p:].sum())
+    np.testing.assert_allclose(model.objective_[0][1:].min(), value, rtol=2e-3)

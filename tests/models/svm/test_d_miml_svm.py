@@ -86,3 +86,14 @@ def test_a_span_of_few_landmarks_says_what_it_misses():
     assert some.coef_.shape == (30, 3) and 0 < some.kernel_error_ < 1 and all_.kernel_error_ < 1e-8
     assert (some.predict(bags) == Y).mean() > 0.9
     assert some.objective_ > all_.objective_ * (1 - 1e-3)
+
+
+def test_linear_machines_have_a_constant_feature():
+    bags, Y = miml(30, seed=2)
+    settings = {"kernel": "linear", "C": 4.0, "scaling": "none", "tol": 1e-8, "max_iter": 50000}
+    S = DMIMLSVM(0.0, 0.0, **settings).fit(bags, Y).decision_function(bags)
+    means = np.array([[*bag.mean(axis=0), 1.0] for bag in bags])
+    for label in range(3):
+        svm = LinearSVC(loss="hinge", C=4.0, fit_intercept=False, tol=1e-10, max_iter=2_000_000)
+        expected = svm.fit(means, Y[:, label]).decision_function(means)
+        np.testing.assert_allclose(S[:, label], expected, atol=1e-2)

@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from toy_bags import miml, rbf
 
+from bagwise import Bags
 from bagwise.models import KISAR
 from bagwise.models.svm.shared_prototypes import relations, share_prototypes, squared_hinge
 
@@ -77,3 +78,39 @@ def test_kisar_scores_and_key_instances_by_hand():
             speaks = rule.coef_[label] * s
             if speaks.max() > 0:
                 assert keys[b, label] == lo + Q[lo:hi, speaks.argmax()].argmax()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"C": 5.0, "relation": "all"}, {"C": 50.0, "relation": "identity", "bandwidth": 0.5}],
+    ids=str,
+)
+def test_the_whole_estimator_reaches_the_lowest_objective(settings):
+    """Similarities, relations and costs by the letter, and a search that knows nothing of the solver."""
+    bags, Y = miml(20, seed=5)
+    model = KISAR(4, scaling="none", max_iter=3000, tol=1e-12, random_state=0, **settings).fit(bags, Y)
+    D = np.sqrt(((bags.X[:, None] - bags.X) ** 2).sum(axis=2))
+    width = settings.get("bandwidth", 1.0) * D.sum() / (len(D) * (len(D) - 1))
+    S = np.maximum.reduceat(rbf(bags.X, model.prototypes_, width**-2), bags.offsets[:-1])
+    T, R = np.where(Y > 0, 1.0, -1.0), np.ones((3, 3)) if settings["relation"] == "all" else np.eye(3)
+
+    def objective(z):
+        return kisar_objective(z[:12].reshape(3, 4), z[12:], S, T, R, settings["C"])
+
+    found = np.concatenate([model.coef_.ravel(), model.intercept_])
+    np.testing.assert_allclose(model.objective_[-1], objective(found), rtol=1e-8)
+    start = found + 0.1 * np.random.default_rng(0).normal(size=len(found))
+    other = minimize(objective, start, method="Powell", options={"xtol": 1e-9, "ftol": 1e-12})
+    assert objective(found) <= other.fun * (1 + 1e-3)
+
+
+def test_equal_instances_own_a_prototype_together_whatever_is_computed_beside():
+    """Products of matrices of other sizes round otherwise, which must not decide."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 40)).repeat(2, axis=0)
+    bags, Y = Bags(X, np.arange(0, 61, 4)), (np.arange(15) % 2)[:, None]
+    model = KISAR(10, instance_rule="prototype", random_state=0).fit(bags, Y)
+    F = model.instance_scores(bags)
+    np.testing.assert_allclose(F[::2], F[1::2], atol=1e-9)
+    alone = np.concatenate([model.instance_scores(bags[i : i + 1]) for i in range(len(bags))])
+    np.testing.assert_allclose(alone, F, atol=1e-9)

@@ -7,7 +7,7 @@ from sklearn.svm import SVC
 from toy_bags import miml, rbf
 
 from bagwise import Bags
-from bagwise.models import KISAR, M3MIML
+from bagwise.models import KISAR, M3MIML, MIMLSVM
 from bagwise.models.svm import m3_miml
 
 
@@ -82,3 +82,20 @@ def test_t_criterion_gives_every_bag_a_label():
         assert cls(C=0.01).fit(bags, Y).predict(bags).any(axis=1).all()
         zero = cls(C=0.01, threshold_rule="zero").fit(bags, Y)
         np.testing.assert_array_equal(zero.predict(bags), zero.decision_function(bags) > 0)
+
+
+def test_the_t_criterion_gives_no_label_that_no_training_bag_carries():
+    """Confident machines say less than the -1 of such a label, which is no margin."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 4, 60)
+    kinds = rng.choice(3, sizes.sum(), p=[0.15, 0.15, 0.7])  # the last kind carries no label
+    X = rng.normal(scale=0.5, size=(len(kinds), 3)) + 3.0 * np.eye(3)[kinds]
+    bags = Bags(X, np.concatenate([[0], np.cumsum(sizes)]))
+    Y = np.zeros((60, 3), dtype=int)
+    Y[bags.index, kinds] = 1
+    Y[:, 2] = 0
+    for model in (M3MIML(C=8.0), KISAR(20, random_state=0), MIMLSVM(random_state=0)):
+        found, S = model.fit(bags, Y).predict(bags), model.decision_function(bags)
+        assert (S[:, 2] == -1).all() and (S[:, :2].max(axis=1) < -1).any()
+        assert found[:, :2].any(axis=1).all() and not found[:, 2].any()
+        assert not model.fit(bags, np.zeros_like(Y)).predict(bags).any()

@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse
 from scipy.optimize import approx_fprime
 from scipy.special import digamma, expit, gammaln, logsumexp
+from toy_bags import miml
 
 import bagwise
 from bagwise import Bags
@@ -219,3 +220,21 @@ def test_negative_counts_are_refused_by_name():
     model = DBA(words="counts").fit(bags, Y)
     with pytest.raises(ValueError, match="negative numbers"):
         model.predict(named)
+
+
+def test_predictions_are_the_fixed_point_of_the_printed_updates():
+    """Distributions of new instances for the learned model and the prior of the parameter, bag by bag."""
+    rng = np.random.default_rng(0)
+    bags, Y = miml(40, seed=1)
+    bags = bags.with_X(rng.poisson(0.3, (bags.n_instances, 30)).astype(float))
+    model = DBA(alpha=0.3, words="counts").fit(bags, Y)
+    F, fits = model.instance_scores(bags), bags.X @ model.log_words_.T
+    shares = []
+    for a, b in zip(bags.offsets, bags.offsets[1:]):
+        log_p = digamma(0.3 + F[a:b].sum(axis=0)) + fits[a:b]
+        p = np.exp(log_p - logsumexp(log_p, axis=1, keepdims=True))
+        np.testing.assert_allclose(F[a:b], p, atol=1e-5)
+        shares.append(F[a:b].mean(axis=0))
+    odds = model.slopes_ * np.array(shares) + model.intercepts_
+    np.testing.assert_allclose(model.decision_function(bags), odds, atol=1e-9)
+    np.testing.assert_allclose(model.predict_proba(bags), expit(odds), atol=1e-9)

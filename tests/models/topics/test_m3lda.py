@@ -222,3 +222,42 @@ def test_threshold_has_the_fewest_errors_in_training():
     errors = [((shares > t) != Y).sum() for t in [*np.linspace(0.0, 0.5, 101), model.threshold_]]
     assert errors[-1] == min(errors)
     assert not model.predict(data.bags)[:, -1].any()
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_fitted_model_of_two_views_answers_as_its_chain(missing):
+    """Weights of views and topics, smoothing and priors as parameters say; a view that a bag lacks, too."""
+    rng = np.random.default_rng(0)
+    Y = np.eye(2, dtype=int)[rng.integers(0, 2, 30)]
+    Y[::3] = 1
+    views = {}
+    for name, n_words in (("a", 4), ("b", 3)):
+        offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 3, 30))])
+        counts = (
+            rng.poisson(0.6, (offsets[-1], n_words)) + np.eye(n_words)[rng.integers(0, n_words, offsets[-1])]
+        )
+        views[name] = Bags(counts, offsets)
+    weights = {
+        "view_weights": {"a": 0.7, "b": 0.3},
+        "topic_weight": 0.5,
+        "smoothing": 0.4,
+        "alpha_topic": 0.3,
+    }
+    sweeps = {"burn_in": 2, "n_sweeps": 5, "predict_burn_in": 50, "predict_sweeps": 20000}
+    model = M3LDA(2, words="counts", **weights, **sweeps, sets="top", random_state=0)
+    model.fit(MultiViewBags(views), Y)
+    new = {
+        "a": Bags(np.array([[1.0, 0, 0, 1], [0, 2, 0, 0]]), [0, 2]),
+        "b": Bags(np.empty((0, 3)), [0, 0]) if missing else Bags(np.array([[0.0, 1, 1]]), [0, 1]),
+    }
+    F, S = model.instance_scores(MultiViewBags(new)), model.decision_function(MultiViewBags(new))[0]
+    P, of_view = [], []
+    for number, (name, bags) in enumerate(new.items()):
+        words = model.word_counts_[name] + 0.4
+        words /= words.sum(axis=0)
+        P += [np.exp(x @ np.log(words)) for x in bags.X]
+        of_view += [number] * bags.n_instances
+    exact = exact_answer(np.array(P), np.array(of_view), model.label_topics_, np.array([0.7, 0.3]), 0.3, 0.5)
+    np.testing.assert_allclose(np.concatenate([F["a"], F["b"]]), exact, atol=0.015)
+    share = F["a"].mean(axis=0) if missing else 0.7 * F["a"].mean(axis=0) + 0.3 * F["b"].mean(axis=0)
+    np.testing.assert_allclose(np.where(S < 0, -1 / np.where(S < 0, S, 1), S), share, atol=1e-9)
