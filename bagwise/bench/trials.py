@@ -137,14 +137,17 @@ def _known(part: Mapping[str, Any], keys: Collection[str], where: str) -> None:
 
 
 def _has_effect(suite: Suite, trial: Trial) -> None:
-    """A setting that the method tries anyway wins over a change of it, which then would change nothing."""
+    """What a method tries anyway wins over a change of that parameter, which then would change nothing."""
     asked = trial.experiment.spec["points"][0].get("model", {})
     for task in tasks_of_trial(suite, trial)[:1]:
+        grid = task.model.get("search", {}).get("grid", {})
+        searched = {name for part in (grid if isinstance(grid, list) else [grid]) for name in part}
         for name, value in asked.get("params", {}).items():
-            if task.model["params"].get(name) != value:
+            where = "search.grid" if name in searched else "settings"
+            if name in searched or task.model["params"].get(name) != value:
                 raise DataError(
-                    f"the change {trial.change!r} of {trial.experiment.id} sets {name}, which is one of the "
-                    f"settings of {trial.method}: write model.settings instead of model.params"
+                    f"the change {trial.change!r} of {trial.experiment.id} sets {name}, of which "
+                    f"{trial.method} tries values of its own: change model.{where} instead of model.params"
                 )
 
 

@@ -147,7 +147,7 @@ def test_a_change_with_a_strange_key_is_refused(suite):
         (
             "params = { max_iter = 5 }",
             "settings = { alpha = [1.0] }",
-            "'other' of t:1 sets alpha, which is one of",
+            "'other' of t:1 sets alpha, .* change model.settings",
         ),
     ],
 )
@@ -155,6 +155,12 @@ def test_notes_that_cannot_be_meant_are_refused(suite, old, new, said):
     assert old in SUITE
     suite.write_text(SUITE.replace(old, new))
     with pytest.raises(DataError, match=said):
+        reproduce([str(suite)], suite.parent / "out", run=False)
+
+
+def test_a_change_that_the_search_would_undo_is_refused(suite):
+    suite.write_text(SUITE.replace("shared = { model = { search = false } }", ""))
+    with pytest.raises(DataError, match=r"'other' of t:1 sets alpha, .* change model\.search\.grid"):
         reproduce([str(suite)], suite.parent / "out", run=False)
 
 
