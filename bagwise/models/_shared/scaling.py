@@ -27,6 +27,7 @@ SCALINGS = ("standard", "minmax", "l2", "none")
 TEXT_SHARE = 0.1  # share of values that are not zero below which instances count as text
 _BLOCK = 1024  # instances that are copied at a time
 # spread over size of values up to which a feature counts as constant; single precision has noise of its own
+_LARGEST, _FINEST = 1e37, 1e-5  # of single precision: it ends, or trees take values for equal
 _NOISE = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-12}
 
 
@@ -131,6 +132,55 @@ def scaling_of(parts: Parts, kind: str, n_features: int, dtype: Any, *, text: bo
 def standard_scaling(mean: np.ndarray, spread: np.ndarray, dtype: Any) -> Scaling:
     """The scaling of features with this mean and standard deviation; ``dtype`` says what is rounding."""
     return Scaling("standard", mean, _reciprocal(spread, np.abs(mean) + spread, dtype))
+
+
+def single_scaling(X: Any) -> Scaling:
+    """Of features whose values single precision would merge: from their median, in units of their spread.
+
+    For learners that ask for the order of values alone. Other features, and sparse ones of usual size, stay
+    as they are. The spread is that of the middle half: a wild value must not press the others together.
+
+    Examples
+    --------
+    >>> X = np.column_stack([np.arange(5.0), 1e9 + np.arange(5.0), 1e-9 * np.arange(5.0)])
+    >>> scaling = single_scaling(X)
+    >>> scaling.shift.round(3).tolist(), scaling.factor.round(3).tolist()
+    ([0.0, 1000000002.0, 0.0], [1.0, 0.5, 500000000.0])
+    """
+    d = X.shape[1]
+    shift, factor = np.zeros(d), np.ones(d)
+    if sparse.issparse(X):
+        size = abs(X).max(axis=0).toarray().ravel().astype(np.float64) if X.shape[0] else np.zeros(d)
+        coarse = (size > _LARGEST) | ((size > 0) & (size < _FINEST))
+        factor[coarse] = 1.0 / size[coarse]
+        return Scaling("single", shift, factor)
+    if X.shape[0] == 0 or X.dtype == np.float32:
+        return Scaling("single", shift, factor)
+    low, middle, high = np.percentile(X, [25, 50, 75], axis=0)
+    spread = high - low
+    for j in np.flatnonzero(spread == 0):  # mostly one value
+        spread[j] = np.abs(X[:, j] - middle[j]).mean()
+    size = np.maximum(np.abs(X).max(axis=0), spread)
+    merged = np.abs(middle) * np.finfo(np.float32).eps > 1e-3 * spread
+    coarse = (spread > 0) & (merged | (spread < _FINEST) | (size > _LARGEST))
+    # only the median of what is small beside it: zero stays zero
+    shift[coarse & merged] = middle[coarse & merged]
+    factor[coarse] = 1.0 / spread[coarse]
+    return Scaling("single", shift, factor)
+
+
+def in_single(X: Any, scaling: Scaling) -> Any:
+    """Instances in single precision by `single_scaling`; what is beyond its range is set to the end of it."""
+    if (scaling.factor != 1.0).any() or scaling.shift.any():
+        with np.errstate(over="ignore"):
+            X = apply_scaling(X, scaling)
+    if X.dtype == np.float32:
+        return X
+    end = np.finfo(np.float32).max
+    if sparse.issparse(X):
+        values = np.clip(X.data, -end, end).astype(np.float32)
+        return sparse.csr_array((values, X.indices, X.indptr), shape=X.shape)
+    return np.clip(X, -end, end).astype(np.float32)
 
 
 def text_in_parts(parts: Parts) -> bool:

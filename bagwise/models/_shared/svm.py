@@ -25,21 +25,27 @@ _TOL, _TOL_LARGEST = 1e-6, 1e-3
 _STEPS_PER_ROW = 1000  # after which it is known not to arrive
 
 
-def resolve_gamma(gamma: float | str, X: Any) -> float:
-    """One over the number of features times the variance of all values for "scale", else what was given.
+def resolve_gamma(gamma: float | str, X: Any, *, whole: bool = False) -> float:
+    """One over the sum of the features' variances for "scale", else what was given.
+
+    A number that is added to a feature changes no distance, so it must not change this. ``whole`` takes the
+    variance of all values of all features instead, as scikit-learn's machines do.
 
     Examples
     --------
-    >>> resolve_gamma("scale", np.array([[0.0, 0.0], [2.0, 2.0]]))
-    0.5
+    >>> X = np.array([[0.0, 2010.0], [2.0, 2012.0]])
+    >>> resolve_gamma("scale", X), round(resolve_gamma("scale", X, whole=True), 9)
+    (0.5, 4.95e-07)
     """
     if gamma != "scale":
         return float(gamma)
+    axis = None if whole else 0
     if sparse.issparse(X):
-        variance = X.multiply(X).mean() - X.mean() ** 2
+        variance = X.multiply(X).mean(axis=axis) - np.square(X.mean(axis=axis))
     else:
-        variance = X.var()
-    return 1.0 / (X.shape[1] * float(variance)) if variance > 0 else 1.0
+        variance = X.var(axis=axis)
+    mean = float(np.mean(variance))
+    return 1.0 / (X.shape[1] * mean) if mean > 0 else 1.0
 
 
 def gram(kernel: str, gamma: float, A: Any, B: Any) -> np.ndarray:

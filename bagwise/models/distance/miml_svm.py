@@ -140,7 +140,7 @@ class MIMLSVM(DistanceClassifier):
         rng = check_random_state(self.random_state)
         self.medoids_, self.n_iter_ = k_medoids(D, n_medoids(self.ratio, len(D)), rng)
         phi = D[:, self.medoids_]
-        self.gamma_ = resolve_gamma(self.gamma, phi)
+        self.gamma_ = resolve_gamma(self.gamma, phi, whole=True)
         K = gram(self.kernel, self.gamma_, phi, phi)
         machines = each_label(precomputed_machine, Y, self.n_jobs, K, self.C)
         self.support_, self.dual_coef_, self.intercept_ = weights_of(machines, len(K))

@@ -12,6 +12,7 @@ from bagwise.base import MIMLClassifier, Traits
 from bagwise.base.parameters import JOBS, Choice, Flag, Number, Seed, Whole
 from bagwise.kernels.segment import segment_max
 from bagwise.models._shared.each_label import each_label
+from bagwise.models._shared.scaling import Scaling, in_single, single_scaling
 from bagwise.models._shared.svm import constant_scores, put_constants
 from bagwise.models.instance.annealing import Plan, anneal, mean_votes
 from bagwise.utils.memory import check_memory
@@ -75,10 +76,12 @@ class MIForest(MIMLClassifier):
 
     The score of an instance is the margin of its votes, from -1 to 1, and that of a bag the score of its best
     instance; ``predict_proba`` is the share of votes for it, half a vote added on either side. Trees ask for
-    order alone: features are not scaled. Sparse instances are made dense.
+    order alone: features are not scaled, but for those whose values single precision would not tell apart.
+    Sparse instances are made dense.
 
     One fit grows up to 12 forests per label: :math:`O(12\, T N \log^2 N \sqrt d)` for T trees, N instances
-    and d features. Bags of one instance leave nothing to draw: the forest is then that of scikit-learn.
+    and d features. Bags of one instance leave nothing to draw: the forest is then that of scikit-learn,
+    without weights of classes if ``balanced`` is not set.
 
     *Differences from* [1]_. (1) A tree keeps its bootstrap, its seed and the random numbers that decide on
     labels in all refits: a tree whose labels are the same need not be grown again, and drawn labels change
@@ -160,13 +163,14 @@ class MIForest(MIMLClassifier):
         }
         plan = Plan(seeds, settings, self.temperatures_, self.balanced, self.votes == "unseen", self.n_jobs)
         self.constant_scores_ = constant_scores(Y)
-        X = as_tree_input(bags.X)
+        self._scaling = single_scaling(bags.X)
+        X = as_tree_input(bags.X, self._scaling)
         found = each_label(anneal, Y, None, X, bags.offsets, plan)
         self.forests_ = [[] if f is None else f[0] for f in found]
         self.positive_probabilities_ = [np.empty(0) if f is None else f[1] for f in found]
 
     def _instance_scores(self, bags):
-        X = as_tree_input(bags.X)
+        X = as_tree_input(bags.X, self._scaling)
         margins = [
             2.0 * mean_votes(trees, X, self.n_jobs) - 1.0 if trees else np.zeros(bags.n_instances)
             for trees in self.forests_
@@ -181,19 +185,19 @@ class MIForest(MIMLClassifier):
         return (self.n_trees * votes + 0.5) / (self.n_trees + 1.0)  # half a vote for either side
 
 
-def as_tree_input(X: Any) -> np.ndarray:
+def as_tree_input(X: Any, scaling: Scaling) -> np.ndarray:
     """Instances as scikit-learn's trees want them unchecked: dense and in single precision.
 
     Trees of sparse instances would break ties between splits otherwise than those of the same dense ones.
 
     Examples
     --------
-    >>> as_tree_input(sparse.csr_array(np.eye(2)))
+    >>> as_tree_input(sparse.csr_array(np.eye(2)), single_scaling(np.eye(2)))
     array([[1., 0.],
            [0., 1.]], dtype=float32)
     """
     if sparse.issparse(X):
         what = f"a dense copy of {X.shape[0]:,} instances with {X.shape[1]:,} features"
         check_memory(4.0 * X.shape[0] * X.shape[1], what, "select features first")
-        return X.astype(np.float32).toarray()
-    return np.ascontiguousarray(X, dtype=np.float32)
+        return in_single(X, scaling).toarray()
+    return np.ascontiguousarray(in_single(X, scaling))

@@ -135,7 +135,7 @@ class CodebookSVM(ScaledClassifier):
             n_jobs=self.n_jobs,
         )
         H = self._histograms(X, offsets)
-        self.gamma_ = resolve_gamma(self.gamma, H)
+        self.gamma_ = resolve_gamma(self.gamma, H, whole=True)
         K = gram(self.kernel, self.gamma_, H, H)
         machines = each_label(precomputed_machine, Y, self.n_jobs, K, self.C)
         self.support_, self.dual_coef_, self.intercept_ = weights_of(machines, len(K))

@@ -189,6 +189,12 @@ class MIGraph(ScaledClassifier):
         if len(self.support_) == 0:  # every label is constant
             return np.zeros((len(offsets) - 1, len(self.intercept_)))
         E, starts = bag_edges(X, offsets, self.edge_threshold, self.max_edges)
+        most, size = int(np.diff(starts).max(initial=0)), int(np.diff(offsets).max(initial=0))
+        if float(most) ** 2 > MOST_EDGE_PAIRS:
+            raise DataError(
+                f"MIGraph compares all pairs of edges of a bag: one of {size} instances has {most / 2:,.0f} "
+                f"edges, and {MOST_EDGE_PAIRS**0.5 / 2:,.0f} are the most; cut it, or fit with max_edges"
+            )
         own = own_kernels(X, offsets, np.ones(X.shape[0]), gamma=self.gamma_)
         own = own + own_kernels(E, starts, np.full(len(E), _BOTH_WAYS), gamma=self.edge_gamma_)
         K = self._kernel(Bags(X, offsets), Bags(E, starts), self.bags_, self.edges_)

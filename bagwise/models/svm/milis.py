@@ -18,6 +18,7 @@ from bagwise.parallel import run, small_products
 
 _SCALE = 10.0  # of the feature whose weight is the intercept: its penalty is a hundredth of that of others
 _STEPS, _TOL = 100, 1e-12  # of the machine, whose objective must not rise from round to round
+_FLAT = 1e-4  # gradient, as a share of the weights, at which the machine counts as the lowest
 _LOWER = 1e-9  # relative decrease of the loss that is worth another prototype
 
 
@@ -145,6 +146,14 @@ class MILIS(ScaledClassifier):
         self.prototypes_, self.coef_ = X[self.prototype_rows_], coef[:, self.prototype_rows_]
         self.objective_ = [np.empty(0) if f is None else np.array(f["objective"]) for f in found]
         self.n_iter_ = max(len(history) for history in self.objective_)
+        stuck = sum(f is not None and not f["lowest"] for f in found)
+        if stuck:
+            warnings.warn(
+                f"the machines of {stuck} of {len(found)} labels are not the best ones for C={self.C:g}: "
+                "similarities differ too little for so large a penalty; lower it",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
         restless = sum(f is not None and not f["at_rest"] for f in found)
         if restless and self.max_iter > 1:
             warnings.warn(
@@ -203,7 +212,7 @@ def learn_label(y, rows, S, offsets, settings):
     rows = rows.copy()
     objective, at_rest = [], False
     for turn in range(settings["max_iter"]):
-        w, b, value = _machine(S[:, rows], t, settings["C"])
+        w, b, value, lowest = _machine(S[:, rows], t, settings["C"])
         objective.append(value)
         solution = {"rows": rows.copy(), "weights": w, "intercept": b}
         if turn + 1 == settings["max_iter"]:
@@ -211,7 +220,7 @@ def learn_label(y, rows, S, offsets, settings):
         at_rest = not exchange(rows, S, offsets, t, w, b)
         if at_rest:
             break
-    return solution | {"objective": objective, "at_rest": at_rest}
+    return solution | {"objective": objective, "at_rest": at_rest, "lowest": lowest}
 
 
 def exchange(rows, S, offsets, t, w, b):
@@ -237,7 +246,7 @@ def _loss(margins):
 
 
 def _machine(S, t, C):
-    """Weights, intercept and objective of the linear machine with squared errors, by Newton's method.
+    """The linear machine with squared errors by Newton's method: weights, intercept, objective, if lowest.
 
     The Hessian is one plus a matrix of the rank of the bags with an error, so a step solves for those alone.
     It is exact as soon as these stay the same, which takes a handful of steps.
@@ -255,11 +264,19 @@ def _machine(S, t, C):
         along, slope, step = A @ move, gradient @ move, 1.0
         while True:
             new = 0.5 * float(np.square(w + step * move).sum()) + C * float(_loss(t * (f + step * along)))
-            if new <= value + 1e-4 * step * slope or step < 1e-6:
+            if new <= value + 1e-4 * step * slope:
                 break
             step *= 0.5
+            if step < 1e-6:  # rounding is all that is left
+                return w[:-1], _SCALE * float(w[-1]), value, _small(gradient, w)
         fall, value = value - new, new
         w, f = w + step * move, f + step * along
         if fall <= _TOL * value:
             break
-    return w[:-1], _SCALE * float(w[-1]), value
+    wrong = np.flatnonzero(t * f < 1.0)
+    gradient = w - 2.0 * C * (A[wrong].T @ (t[wrong] - f[wrong]))
+    return w[:-1], _SCALE * float(w[-1]), value, _small(gradient, w)
+
+
+def _small(gradient, w):
+    return bool(np.abs(gradient).max() <= _FLAT * max(float(np.abs(w).max()), 1.0))

@@ -90,3 +90,14 @@ def test_musk_one_bag_left_out():
         rest = np.delete(np.arange(len(y)), b)
         right += CitationKNN().fit(data.bags[rest], y[rest]).predict(data.bags[b : b + 1])[0] == y[b]
     assert right / len(left_out) > 0.85
+
+
+def test_limits_and_ties_by_hand():
+    bags = [[[0.0]], [[1.0]], [[5.0]]]
+    model = CitationKNN(9, 3, scaling="none").fit(bags, [1, 1, 0])
+    np.testing.assert_array_equal(model.citing_distance_, np.inf)
+    # all three are references and all three cite: 4 votes of 6
+    assert model.decision_function([[[4.9]]]) == pytest.approx(1 / 6)
+    # 3 has 5 at a distance of 2, and the new bag at 2 as well: the training bag is the nearer one
+    tie = CitationKNN(1, 1, scaling="none").fit([[[0.0]], [[3.0]], [[5.0]]], [1, 0, 0])
+    assert tie.decision_function([[[1.0]]]) == 0.5

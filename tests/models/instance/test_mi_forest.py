@@ -97,3 +97,42 @@ def test_saved_and_loaded(tmp_path):
         np.testing.assert_array_equal(S[:, 1:], np.tile([1.0, -1.0], (len(y), 1)))
         P = model.predict_proba(bags)
         assert ((P > 0) & (P < 1)).all() and ((P > 0.5) == (S > 0)).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda X: 1e-9 * X, lambda X: X + 1e9, lambda X: 1e39 * X, lambda X: 1e39 * X + 1e48, np.float32],
+    ids=["small", "far", "large", "large and far", "single"],
+)
+def test_single_precision_of_trees_loses_nothing(change):
+    """Trees see order alone, so units and offsets of features must not matter."""
+    bags, y, _ = planted(60)
+    train, test = bags[:40], bags[40:]
+    expected = MIForest(20, random_state=0).fit(train, y[:40]).decision_function(test)
+    there = bags.with_X(change(bags.X))
+    model = MIForest(20, random_state=0).fit(there[:40], y[:40])
+    np.testing.assert_allclose(model.decision_function(there[40:]), expected, atol=0.15)
+    assert (model.predict(there[40:]) == y[40:]).all()
+
+
+def test_one_wild_value_does_not_press_the_others_together():
+    bags, y, _ = planted(60)
+    X = bags.X + 1e9
+    X[0, 0] = 1e30
+    there = bags.with_X(X)
+    model = MIForest(20, random_state=0).fit(there[:40], y[:40])
+    assert (model.predict(there[40:]) == y[40:]).mean() > 0.9
+    X = X.copy()
+    X[-1] = np.finfo(float).max  # beyond single precision where the model has seen nothing like it
+    assert np.isfinite(model.decision_function(there.with_X(X))).all()
+
+
+def test_sparse_features_of_tiny_numbers():
+    bags, y, _ = planted(60)
+    X = np.where(bags.X > 2.0, bags.X, 0.0)
+    plain = bags.with_X(sparse.csr_array(X))
+    tiny = bags.with_X(sparse.csr_array(1e-30 * X))
+    expected, found = (
+        MIForest(10, random_state=0).fit(b[:40], y[:40]).decision_function(b[40:]) for b in (plain, tiny)
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-12)

@@ -8,9 +8,11 @@ from scipy import sparse
 from sklearn.svm import SVC
 from toy_bags import random_bags
 
+from bagwise import Bags
+from bagwise.errors import DataError
 from bagwise.models import MIGraph, SetKernelSVM
 from bagwise.models.svm import mi_graph
-from bagwise.models.svm.graph_edges import edge_features
+from bagwise.models.svm.graph_edges import bag_edges, edge_features
 
 
 def graph(X):
@@ -104,3 +106,29 @@ def test_too_many_edges_are_refused_with_advice(monkeypatch):
     MIGraph(edge_threshold=0).fit(bags, y)
     monkeypatch.setattr(mi_graph, "MOST_EDGE_PAIRS", 1000.0)
     MIGraph(max_edges=1).fit(bags, y)
+
+
+def test_the_threshold_is_a_distance():
+    X = np.array([[0.0], [1.0], [3.0], [20.0]])
+    assert len(edge_features(X, threshold=1.5)) == 2 and len(edge_features(X, threshold=2.5)) == 4
+
+
+def test_the_limit_on_edges_holds_for_new_bags():
+    bags, y = random_bags(24, seed=1, smallest=4, largest=6), np.arange(24) % 2
+    model = MIGraph(max_edges=2).fit(bags, y)
+    X = model._scaled(bags.X)
+    edges = Bags(*bag_edges(X, bags.offsets, None, 2))
+    K = model._kernel(bags.with_X(X), edges)
+    K = K / np.sqrt(np.outer(np.diag(K), np.diag(K)))
+    plain = SVC(kernel="precomputed", C=10.0, tol=1e-8).fit(K, y)
+    np.testing.assert_allclose(model.decision_function(bags), plain.decision_function(K), atol=1e-4)
+
+
+def test_a_new_bag_with_too_many_edges_is_refused(monkeypatch):
+    bags, y = random_bags(10, seed=1), np.arange(10) % 2
+    model = MIGraph().fit(bags, y)
+    large = Bags(np.random.default_rng(0).normal(size=(40, 3)), [0, 40])
+    assert np.isfinite(model.decision_function(large)).all()
+    monkeypatch.setattr(mi_graph, "MOST_EDGE_PAIRS", 1e4)
+    with pytest.raises(DataError, match=r"one of 40 instances has .* edges, and 50 are the most; cut it"):
+        model.decision_function(large)

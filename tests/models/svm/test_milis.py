@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from toy_bags import planted, rbf
@@ -43,7 +44,8 @@ def test_machine_is_the_minimum(C):
     bags, y, _ = planted(30, noise=1.5)
     S = bag_similarities(bags.X, bags.offsets, bags.X[:12], 0.4)
     t = np.where(y > 0, 1.0, -1.0)
-    w, b, value = _machine(S, t, C)
+    w, b, value, lowest = _machine(S, t, C)
+    assert lowest
 
     def objective(v):
         slack = np.maximum(0.0, 1.0 - t * (S @ v[:-1] + v[-1]))
@@ -62,7 +64,7 @@ def test_exchange_equals_loops():
     S = bag_similarities(bags.X, bags.offsets, bags.X, 0.4)
     t = np.where(y > 0, 1.0, -1.0)
     rows = bags.offsets[:-1].copy()
-    w, b, _ = _machine(S[:, rows], t, 3.0)
+    w, b, *_ = _machine(S[:, rows], t, 3.0)
     expected = rows.copy()
     for k in range(30):
         if t[k] * (S[k, expected] @ w + b) >= 1.0:
@@ -99,7 +101,7 @@ def test_single_instances_are_their_own_prototypes():
     assert model.n_iter_ == 1
     np.testing.assert_array_equal(model.prototype_rows_, np.arange(bags.n_instances))
     Z = StandardScaler().fit_transform(bags.X)
-    w, b, _ = _machine(rbf(Z, Z, model.gamma_), np.where(labels > 0, 1.0, -1.0), 10.0)
+    w, b, *_ = _machine(rbf(Z, Z, model.gamma_), np.where(labels > 0, 1.0, -1.0), 10.0)
     expected = rbf(Z, Z, model.gamma_) @ w + b
     np.testing.assert_allclose(model.decision_function(singles), expected, atol=1e-6)
 
@@ -144,3 +146,20 @@ def test_too_few_rounds_are_told():
     with pytest.warns(match="max_iter=2"):
         MILIS(max_iter=2, density_gamma=1e-9, C=3.0).fit(bags, y)
     MILIS(max_iter=1).fit(bags, y)  # the first prototypes, as asked for
+
+
+@pytest.mark.parametrize("beta", [0.01, 30.0])
+def test_the_width_of_the_density_chooses_the_first_prototypes(beta):
+    bags, y, _ = planted(30, noise=1.5)
+    Z = StandardScaler().fit_transform(bags.X)
+    model = MILIS(density_gamma=beta, max_iter=1).fit(bags, y)
+    density = negative_density(Z, bags.offsets, y[:, None], beta)
+    assert set(model.prototype_rows_) <= set(first_prototypes(density, bags.offsets, y[:, None])[:, 0])
+
+
+def test_a_machine_that_is_not_the_best_one_says_so():
+    bags, y, _ = planted(60, noise=3.0)
+    with pytest.warns(
+        ConvergenceWarning, match="of 1 labels are not the best ones for C=1e.12: similarities"
+    ):
+        MILIS(gamma=1e-3, C=1e12).fit(bags, y)
