@@ -122,7 +122,7 @@ def test_a_change_with_a_strange_key_is_refused(suite):
         ('name = "top"', 'name = "other"', "two rows of a note of t:1 would be called 'other'"),
         ('name = "top"', 'name = "published"', "two rows .* would be called 'published'"),
         ("changes = [", 'changes = ["a"]\nunused = [', "has a key 'unused'"),
-        ("shared = { model", "shared = { modells", "shared of a note of t:1 has no key 'modells'"),
+        ("shared = { model", "shared = { mdl", "shared of a note of t:1 has no key 'mdl'"),
         (
             'name = "top", model = { steps = false }',
             'name = "top", model = "x"',
