@@ -16,6 +16,8 @@ from bagwise.bench.store import Store
 from bagwise.bench.suites import Experiment, Suite, find_experiments, shortened
 from bagwise.bench.tasks import NO_METHOD, Task, tasks_of
 from bagwise.bench.trials import tasks_of_trial, trials_of
+from bagwise.bench.verifying import Change
+from bagwise.bench.verifying import verify as verify_rows
 from bagwise.errors import BagwiseError
 from bagwise.report.pages.cells import ResultTable
 from bagwise.report.pages.extent import beyond_short
@@ -75,6 +77,7 @@ def reproduce(
     n_jobs: int | None = None,
     retry: bool = False,
     reasons: bool = False,
+    verify: bool = False,
     run: bool = True,
     page: str | PathLike[str] | None = None,
     summary: str | PathLike[str] | None = None,
@@ -100,6 +103,10 @@ def reproduce(
         Whether to run fits again that have failed.
     reasons : bool, default=False
         Whether to run what was tried on cells outside the published figures, too.
+    verify : bool, default=False
+        Whether to run one finished fit of every cell again and compare: rows do not show that a method has
+        changed since. Nothing else is run then, but with ``retry`` what is missing and every fit of the cells
+        that came out otherwise.
     run : bool, default=True
         Whether to run anything; False only shows what there is.
     page : path, optional
@@ -119,7 +126,8 @@ def reproduce(
     -------
     dict
         ``results`` (tables and figures), ``run``, ``known`` and ``failed`` (numbers of fits), ``unavailable``
-        (data sets with the reason) and ``files``.
+        (data sets with the reason) and ``files``; with ``verify`` also ``verified`` (number of cells) and
+        ``changed`` (those that came out otherwise, each with what the row says and what came out).
     """
     if against_short and (short or page is None):
         raise BagwiseError("--against-short is for a page of the whole protocol: give --page, and no --short")
@@ -144,7 +152,13 @@ def reproduce(
         store.merge(other)
     counts = {"run": 0, "known": 0, "failed": 0}
     unavailable: dict[str, str] = {}
-    if run:
+    found: dict[str, Any] = {}
+    if run and verify:
+        verdict = verify_rows([*tasks, *tried], store, n_jobs=n_jobs, step=step)
+        found = {"verified": verdict.n_cells, "changed": [_as_dict(change) for change in verdict.changed]}
+        if retry:
+            store.forget({digest for change in verdict.changed for digest in change.hashes})
+    if run and (retry or not verify):
         outcome = run_tasks(
             [*tasks, *tried] if reasons else tasks,
             store,
@@ -192,7 +206,15 @@ def reproduce(
         tables = [result for result in results if isinstance(result, ResultTable)]
         opening = introduction(used, f"{command} --summary {Path(summary).name}")
         files += _write_page(*summary_page(tables, papers, Path(summary).stem, opening), Path(summary))
-    return {"results": results, **counts, "unavailable": unavailable, "files": [str(file) for file in files]}
+    files_written = [str(file) for file in files]
+    return {"results": results, **counts, **found, "unavailable": unavailable, "files": files_written}
+
+
+def _as_dict(change: Change) -> dict[str, Any]:
+    """A cell that comes out otherwise now, in plain types."""
+    task = change.task
+    said = {"dataset": task.dataset, "method": task.method, "parameters": task.setting, "repeat": task.key}
+    return said | {"fits": len(change.hashes), "measures": change.measures, "error": change.error}
 
 
 def _beyond(

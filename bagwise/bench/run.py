@@ -80,11 +80,11 @@ def run_tasks(
             rows = store.rows()
         outcome.n_known = sum(hash in rows for hash in wanted)
         pending = [task for hash, task in wanted.items() if hash not in rows]
-        missing = _unavailable(pending)
+        missing = unavailable_data(pending)
         outcome.unavailable = {
-            task.dataset: missing[_data(task)] for task in pending if _data(task) in missing
+            task.dataset: missing[task.data_key] for task in pending if task.data_key in missing
         }
-        pending = [task for task in pending if _data(task) not in missing]
+        pending = [task for task in pending if task.data_key not in missing]
         estimate = _Estimate(pending, wanted, rows, n_jobs)
         last = time.monotonic()
 
@@ -117,24 +117,19 @@ def _work(task: Task, folder: Any, context: dict[str, str]) -> tuple[str, float,
     return task.digest, time.perf_counter() - start, bool(row["error"])
 
 
-def _unavailable(tasks: Iterable[Task]) -> dict[str, str]:
+def unavailable_data(tasks: Iterable[Task]) -> dict[str, str]:
     """Data that cannot be loaded here, each with the reason; they are tried once, before the work."""
     found: dict[str, str] = {}
     tried = set()
     for task in tasks:
-        if _data(task) in tried:
+        if task.data_key in tried:
             continue
-        tried.add(_data(task))
+        tried.add(task.data_key)
         try:
             load_problem(task.data, task.repeat["seed"])
         except (BagwiseError, OSError, TypeError) as error:
-            found[_data(task)] = " ".join(str(error).split())
+            found[task.data_key] = " ".join(str(error).split())
     return found
-
-
-def _data(task: Task) -> str:
-    """What a task loads; a change to a table's data may not be there where the table's own is."""
-    return json.dumps(task.data, sort_keys=True)
 
 
 class _Estimate:

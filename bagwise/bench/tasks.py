@@ -52,6 +52,16 @@ class Task:
         return _canonical(self.model)
 
     @property
+    def data_key(self) -> str:
+        """What is loaded, as text; a change to a table's data may not be there where the table's own is."""
+        return _canonical(self.data)
+
+    @property
+    def cell(self) -> str:
+        """All that decides the outcome but the repeat, as text: what means and deviations are over."""
+        return _canonical({"data": self.data, "model": self.model, "split": self.split})
+
+    @property
     def key(self) -> str:
         """Which split, as text; values of two methods under the same key are paired."""
         return ", ".join(f"{name} {value}" for name, value in self.repeat.items())

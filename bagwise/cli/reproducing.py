@@ -49,6 +49,10 @@ def reproduce(
         bool,
         typer.Option("--reasons", help="Also run what was tried on cells outside the published figures."),
     ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Fit one of every cell again: does it come out as its row says?"),
+    ] = False,
     show: Annotated[bool, typer.Option("--show", help="Run nothing; show what there is.")] = False,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -69,6 +73,7 @@ def reproduce(
                 n_jobs=n_jobs,
                 retry=retry,
                 reasons=reasons,
+                verify=verify,
                 run=not show,
                 page=page,
                 summary=summary,
@@ -83,8 +88,35 @@ def reproduce(
     if as_json:
         return print_json(done | {"cells": [row for r in results for row in r.frame().to_pylist()]})
     show_pages(results)
+    if verify and not show:
+        _say_changed(done["verified"], done["changed"], retry)
     counts = f"{done['run']} fits run now, {done['known']} known from before, {done['failed']} failed"
     say(f"{counts}; pages in {out / 'pages'} (index.html shows all)")
+
+
+def _say_changed(n_cells: int, changed: list[dict[str, Any]], renewed: bool) -> None:
+    """A line per method and data set, with the measure that differs most."""
+    grouped: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for one in changed:
+        grouped.setdefault((one["dataset"], one["method"]), []).append(one)
+    for (dataset, method), several in grouped.items():
+        texts = [(_most(one["measures"]), one["error"]) for one in several]
+        (_, text), error = max(texts, key=lambda pair: (bool(pair[1]), pair[0][0]))
+        many = f" ({len(several)} settings)" if len(several) > 1 else ""
+        say(f"{method} on {dataset}{many}: {error or text}")
+    end = "their fits were run anew" if renewed else "--retry runs all their fits anew"
+    cells = "1 cell" if n_cells == 1 else f"{n_cells} cells"
+    say(f"{cells} fitted again, {len(changed)} came out otherwise" + (f"; {end}" if changed else ""))
+
+
+def _most(measures: Mapping[str, tuple[float, float]]) -> tuple[float, str]:
+    """The measure that differs most, as a share of its size, and what to say of it."""
+    found = (0.0, "")
+    for name, (kept, now) in measures.items():
+        size = max(abs(kept), abs(now), 1e-9)
+        share = abs(now - kept) / size if now == now else 1.0  # NaN: it has none any more
+        found = max(found, (share, f"{name} {now:.4g} instead of {kept:.4g}"))
+    return found
 
 
 def _show_experiments(found: list[dict[str, Any]], as_json: bool) -> None:
