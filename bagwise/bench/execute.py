@@ -24,6 +24,7 @@ from bagwise.bench.splits import split_bags
 from bagwise.bench.tasks import NO_METHOD, Task
 from bagwise.inspection.unwrap import unwrap
 from bagwise.metrics import calibration_error
+from bagwise.parallel.blas import libraries
 from bagwise.registry import get_estimator
 from bagwise.utils.pairs import shared_pairs
 from bagwise.utils.version import __version__
@@ -139,7 +140,16 @@ def environment() -> dict[str, str]:
 
     versions = {"bagwise": __version__, "python": platform.python_version(), "numpy": np.__version__}
     versions |= {"scipy": scipy.__version__, "scikit-learn": sklearn.__version__, "numba": numba.__version__}
+    versions["blas"] = _blas()
     return versions | {"machine": f"{platform.system()}, {os.cpu_count()} cores, {_processor()}"}
+
+
+def _blas() -> str:
+    """Which loops multiply matrices: those of another processor round otherwise."""
+    found = (one for one in libraries().info() if one["user_api"] == "blas")
+    # not all libraries tell what they run on
+    names = (" for ".join(filter(None, (one["internal_api"], one.get("architecture")))) for one in found)
+    return " and ".join(dict.fromkeys(names))
 
 
 def _processor() -> str:

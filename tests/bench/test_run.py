@@ -15,6 +15,7 @@ import pyarrow
 import pyarrow.parquet as pq
 import pytest
 from sklearn.model_selection import KFold
+from threadpoolctl import threadpool_info
 
 import bagwise.utils.files
 from bagwise.bench import store as store_module
@@ -134,6 +135,8 @@ def test_rows_and_predictions_are_kept(suite, finished):
         Y = make_miml(n_bags=40, n_labels=3, random_state=0).Y[kept["test"]]
         assert np.isclose(ranking_loss(Y, kept["scores"]), row["measures"]["ranking_loss"])
     assert json.loads(row["versions"])["numpy"] == np.__version__
+    loops = {one["architecture"] for one in threadpool_info() if one["user_api"] == "blas"}
+    assert all(name in json.loads(row["versions"])["blas"] for name in loops)
     assert row["peak_mb"] is None or row["peak_mb"] >= 0
 
 
