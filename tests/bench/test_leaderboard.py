@@ -9,6 +9,7 @@ from bagwise.bench.methods import fit_model
 from bagwise.bench.splits import split_bags
 from bagwise.bench.suites import find_experiments, own_suite, papers
 from bagwise.bench.tasks import repeats, tasks_of
+from bagwise.report.pages.leaderboard import _without_rank
 
 SMALL = """
 title = "Leaderboard"
@@ -107,3 +108,17 @@ def test_page_names_once_what_was_not_run_at_all(tmp_path):
 def test_only_known_classifiers_can_be_wrapped():
     with pytest.raises(ValueError, match="no classifier 'svm'"):
         fit_model({"estimator": "PooledClassifier", "classifier": "svm"}, None, np.zeros(3), 0)
+
+
+def test_methods_that_lack_the_same_sets_are_named_together():
+    left_out = {
+        "A": ("Scene", "Reuters"),
+        "B": ("Birds",),
+        "C": ("Scene", "Reuters"),
+        "D": ("Birds", "Scene", "Reuters"),
+    }
+    lines = _without_rank(left_out, ("Birds", "Scene", "Reuters"))
+    assert lines == [
+        "Without a rank: A, C (no value on Scene, Reuters); B (no value on Birds).",
+        "Not run on any of these data sets: D.",
+    ]

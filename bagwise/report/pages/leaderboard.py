@@ -109,7 +109,11 @@ def _markdown(datasets: Sequence[str], lines: list[list[str]]) -> str:
 
 def _without_rank(left_out: Mapping[str, Sequence[str]], datasets: Sequence[str]) -> list[str]:
     """Who has no rank, and where a value is missing for it; those without any value by name alone."""
-    some = [f"{m} (no value on {', '.join(d)})" for m, d in left_out.items() if len(d) < len(datasets)]
+    missing: dict[str, list[str]] = {}
+    for method, names in left_out.items():
+        if len(names) < len(datasets):
+            missing.setdefault(", ".join(names), []).append(method)
+    some = [f"{', '.join(methods)} (no value on {names})" for names, methods in missing.items()]
     none = [m for m, d in left_out.items() if len(d) == len(datasets)]
     lines = [f"Without a rank: {'; '.join(some)}."] if some else []
     return lines + ([f"Not run on any of these data sets: {', '.join(none)}."] if none else [])
