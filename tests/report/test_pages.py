@@ -355,6 +355,16 @@ def test_critical_difference_marks_what_differs():
         plots.critical_difference({"A": 1.0}, 1.0, "A")
 
 
+@pytest.mark.parametrize("k", [3, 10, 11, 22, 60])
+def test_numbers_of_many_ranks_stand_apart(k):
+    figure = plots.critical_difference({f"method {i}": float(i) for i in range(1, k + 1)}, 1.0, "method 1")
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    ticks = {int(t.get_text()): t for t in figure.axes[0].texts if t.get_text().isdigit()}
+    boxes = [ticks[rank].get_window_extent(renderer) for rank in sorted(ticks)]
+    assert 1 in ticks and len(ticks) >= min(k, 5)
+    assert all(a.x1 + 2 < b.x0 for a, b in zip(boxes, boxes[1:]))
+
+
 def test_svg_is_deterministic():
     def draw():
         return plots.svg(plots.curves(FIGURE)), plots.svg(plots.critical_difference({"A": 1, "B": 2}, 1, "A"))

@@ -19,6 +19,7 @@ INK, MUTED, _CONTROL, _OUTSIDE = "#24292f", "#8c959f", "#0969da", "#bc4c00"
 _CURVES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5d4a8a", "#000000")
 _MARKERS = "osD^vPX*"
 _LINE = 0.30  # inches between the names below the axis
+_TICK = 0.24  # inches that the number of a rank takes
 _LETTER, _WIDTH = 0.088, 7.2  # inches of a letter of a name, and of the whole plot if names are short
 
 
@@ -81,10 +82,11 @@ def critical_difference(ranks: Mapping[str, float], cd: float, control: str, tit
     axes.fill_between([start, end], -0.10, 0.10, color=_CONTROL, alpha=0.16, lw=0, zorder=1)
     _reach(axes, ranks[control], cd, low, high)
     axes.plot([low, high], [0, 0], color=INK, lw=1.2, zorder=2, solid_capstyle="butt")
+    each = np.ceil(_TICK * inch)  # of many ranks some have a number
     for tick in np.arange(low, high + 0.5, 0.5 if k <= 10 else 1.0):
         whole = float(tick).is_integer()
         axes.plot([tick, tick], [0, 0.09 if whole else 0.05], color=INK, lw=1, zorder=2)
-        if whole:
+        if whole and (tick - low) % each == 0:
             axes.text(tick, 0.14, f"{tick:.0f}", ha="center", va="bottom", fontsize=8.5, color=INK)
 
     for i, name in enumerate(order):
