@@ -105,8 +105,8 @@ def reproduce(
         Whether to run what was tried on cells outside the published figures, too.
     verify : bool, default=False
         Whether to run one finished fit of every cell again and compare: rows do not show that a method has
-        changed since. Nothing else is run then, but with ``retry`` what is missing and every fit of the cells
-        that came out otherwise.
+        changed since. Nothing else is run then; with ``retry`` what is missing is, and every fit of the cells
+        that came out otherwise. What was tried is looked at with ``reasons``.
     run : bool, default=True
         Whether to run anything; False only shows what there is.
     page : path, optional
@@ -131,6 +131,8 @@ def reproduce(
     """
     if against_short and (short or page is None):
         raise BagwiseError("--against-short is for a page of the whole protocol: give --page, and no --short")
+    if verify and not run:
+        raise BagwiseError("--verify runs fits again, and --show runs none: give one of them")
     wanted = _wanted(targets)
     asked: dict[str, Any] = {"methods": methods, "datasets": datasets}
     methods, datasets = _known_names(wanted, "methods", methods), _known_names(wanted, "datasets", datasets)
@@ -153,17 +155,19 @@ def reproduce(
     counts = {"run": 0, "known": 0, "failed": 0}
     unavailable: dict[str, str] = {}
     found: dict[str, Any] = {}
-    if run and verify:
-        verdict = verify_rows([*tasks, *tried], store, n_jobs=n_jobs, step=step)
+    to_run = [*tasks, *tried] if reasons else tasks
+    doubtful: set[str] = set()
+    if verify:
+        verdict = verify_rows(to_run, store, n_jobs=n_jobs, step=step)
         found = {"verified": verdict.n_cells, "changed": [_as_dict(change) for change in verdict.changed]}
-        if retry:
-            store.forget({digest for change in verdict.changed for digest in change.hashes})
+        doubtful = {digest for change in verdict.changed for digest in change.hashes}
     if run and (retry or not verify):
         outcome = run_tasks(
-            [*tasks, *tried] if reasons else tasks,
+            to_run,
             store,
             n_jobs=n_jobs,
             retry=retry,
+            renew=doubtful,
             needs=needs if reasons else None,
             step=step,
         )

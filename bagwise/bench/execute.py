@@ -109,11 +109,10 @@ def _known_pairs(task: Task) -> contextlib.AbstractContextManager[None]:
     """Kernels between bags that earlier fits on the same data have computed, if the protocol shares them."""
     if not task.split.get("share"):
         return contextlib.nullcontext()
-    data = json.dumps(task.data, sort_keys=True)
-    if data not in _pairs:
+    if task.data_key not in _pairs:
         _pairs.clear()  # one data set at a time
-        _pairs[data] = {}
-    return shared_pairs(_pairs[data])
+        _pairs[task.data_key] = {}
+    return shared_pairs(_pairs[task.data_key])
 
 
 _warm: set[str] = set()

@@ -43,6 +43,7 @@ def run_tasks(
     *,
     n_jobs: int | None = None,
     retry: bool = False,
+    renew: Collection[str] = (),
     needs: Mapping[str, Collection[str]] | None = None,
     step: Callable[..., None] | None = None,
 ) -> Outcome:
@@ -58,6 +59,8 @@ def run_tasks(
         Tasks at the same time.
     retry : bool, default=False
         Whether to run failed tasks again.
+    renew : collection of hashes
+        Finished tasks to run again, too.
     needs : mapping of hash to names, optional
         Measures without which a finished task is run again: rows of an older source lack the newer ones.
     step : callable, optional
@@ -75,6 +78,7 @@ def run_tasks(
             if hash in rows and not rows[hash]["error"] and not set(names) <= rows[hash]["measures"].keys()
             if rows[hash].get("commit") != context["commit"]  # else the method gives no such measure
         }
+        again |= rows.keys() & wanted.keys() & set(renew)
         if again:
             store.forget(again)
             rows = store.rows()

@@ -122,4 +122,5 @@ def differences(kept: Mapping[str, float], now: Mapping[str, float]) -> dict[str
 
 
 def _again(task: Task) -> dict[str, Any]:
+    """The row alone: predictions need not travel between processes."""
     return execute(task)[0]

@@ -88,7 +88,7 @@ def reproduce(
     if as_json:
         return print_json(done | {"cells": [row for r in results for row in r.frame().to_pylist()]})
     show_pages(results)
-    if verify and not show:
+    if verify:
         _say_changed(done["verified"], done["changed"], retry)
     counts = f"{done['run']} fits run now, {done['known']} known from before, {done['failed']} failed"
     say(f"{counts}; pages in {out / 'pages'} (index.html shows all)")

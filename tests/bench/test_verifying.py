@@ -1,16 +1,43 @@
 """Whether rows are still what the present version gives: rows that tell another tale than a fit are found."""
 
+import json
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from bagwise.actions import reproduce
 from bagwise.bench.run import run_tasks
 from bagwise.bench.store import Store
-from bagwise.bench.suites import read_suite
+from bagwise.bench.suites import find_experiments, read_suite
 from bagwise.bench.tasks import tasks_of
+from bagwise.bench.trials import tasks_of_trial, trials_of
 from bagwise.bench.verifying import verify
 from bagwise.cli import app
-from bagwise.errors import DataError
+from bagwise.errors import BagwiseError, DataError
+
+TRIED = """
+title = "T"
+[datasets.A]
+load = "miml"
+options = { n_bags = 30, n_labels = 3, random_state = 0 }
+[methods.ours]
+estimator = "ORedLogisticRegression"
+params = { max_iter = 5 }
+[protocols.folds]
+kind = "folds"
+n_splits = 2
+[tables.1]
+title = "Quality"
+protocol = "folds"
+datasets = ["A"]
+methods = ["ours"]
+measures = ["ranking_loss"]
+[[notes]]
+methods = ["ours"]
+text = "That is why."
+changes = [{ name = "other", model = { params = { alpha = 7.0 } } }]
+"""
 
 
 @pytest.fixture
@@ -85,6 +112,40 @@ def test_sets_that_are_not_at_hand_are_left_out(tasks, store, monkeypatch):
     monkeypatch.setattr("bagwise.bench.run.load_problem", refuse)
     verdict = verify(tasks, store)
     assert (verdict.n_cells, verdict.changed) == (0, [])
+
+
+def test_rows_that_are_not_run_anew_are_kept(tmp_path):
+    """What was tried is looked at, dropped and run again with --reasons alone."""
+    target, out = tmp_path / "tried.toml", tmp_path / "out"
+    target.write_text(TRIED)
+    first = reproduce([str(target)], out, reasons=True)
+    store = Store(out)
+    ((suite, one),) = find_experiments(str(target))
+    (trial,) = trials_of(suite, one)
+    (task, *_) = tasks_of_trial(suite, trial)
+    spoil(store, task, ranking_loss=0.875)
+    before = store.rows()
+    done = reproduce([str(target)], out, verify=True, retry=True)
+    assert (done["verified"], done["changed"], done["run"]) == (1, [], 0) and store.rows() == before
+    done = reproduce([str(target)], out, verify=True, retry=True, reasons=True)
+    assert (done["verified"], len(done["changed"]), done["run"]) == (2, 1, 2) and first["run"] == 4
+    assert store.rows().keys() == before.keys()
+    assert store.rows()[task.digest]["measures"]["ranking_loss"] < 0.875
+
+
+def test_to_verify_and_to_run_nothing_do_not_go_together(suite_file, tmp_path):
+    with pytest.raises(BagwiseError, match="--verify runs fits again, and --show runs none"):
+        reproduce([str(suite_file)], tmp_path, verify=True, run=False)
+
+
+def test_json_says_what_changed(suite_file, tasks, store):
+    ours = next(task for task in tasks if task.method == "ours")
+    spoil(store, ours, lost=1.0)
+    words = ["reproduce", f"{suite_file}:1", "--methods", "ours", "--out", str(store.folder)]
+    done = CliRunner().invoke(app, [*words, "--verify", "--json"])
+    (changed,) = json.loads(done.output, parse_constant=pytest.fail)["changed"]
+    assert (changed["dataset"], changed["method"], changed["fits"]) == ("A", "ours", 3)
+    assert changed["measures"] == {"lost": [1.0, None]}
 
 
 def test_the_command_says_what_changed_and_runs_it_anew(suite_file, tasks, store):
