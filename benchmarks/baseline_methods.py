@@ -3,7 +3,8 @@
     python benchmarks/baseline_methods.py [SECTION ...] [--data FOLDER] [--seed N]
 
 A section is a method; all of them by default. Any other estimator that is named is fitted to Scene at its
-defaults. Prints Markdown. FOLDER (or BAGWISE_DATA) holds the public sets. Times are CPU seconds of the process; both of a ratio are taken in the same run.
+defaults. Prints Markdown. FOLDER (or BAGWISE_DATA) holds the public sets. Times are CPU
+seconds of the process; both of a ratio are taken in the same run.
 """
 
 import argparse
