@@ -6,17 +6,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bagwise.bags import Bags, MultiViewBags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.utils.version import __version__
 
 # Imported when first used, so that `import bagwise` needs NumPy and scipy.sparse alone.
 _LAZY = {
     "ShardedBags": "bagwise.shards",
     "all_estimators": "bagwise.registry",
-    "checkpoint": "bagwise.parallel",
+    "checkpoint": "bagwise.compute.journal",
     "load": "bagwise.persistence",
     "load_dataset": "bagwise.datasets",
-    "on_cluster": "bagwise.parallel.cluster",
+    "on_cluster": "bagwise.compute.dask",
     "read": "bagwise.io",
     "save": "bagwise.persistence",
     "write": "bagwise.io",
@@ -35,10 +35,10 @@ _MODULES = (
 )
 
 if TYPE_CHECKING:
+    from bagwise.compute.dask import on_cluster
+    from bagwise.compute.journal import checkpoint
     from bagwise.datasets import load_dataset
     from bagwise.io import read, write
-    from bagwise.parallel import checkpoint
-    from bagwise.parallel.cluster import on_cluster
     from bagwise.persistence import load, save
     from bagwise.registry import all_estimators
     from bagwise.shards import ShardedBags

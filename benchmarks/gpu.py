@@ -17,11 +17,11 @@ from miml_gp import generated
 
 from bagwise import Bags, read
 from bagwise.base.blocks import Block
+from bagwise.compute.scaling import learn_scaling
+from bagwise.compute.torch_ops import Segments
 from bagwise.datasets import make_msra_like
-from bagwise.kernels.torch_ops import Segments
 from bagwise.metrics import ranking_loss
 from bagwise.models import MIMLGP, MMMIL, MIMLFast, ORedLogisticRegression
-from bagwise.models._shared.scaling import learn_scaling
 from bagwise.models.deep.losses import bag_losses
 from bagwise.models.deep.network import Network, Plan
 from bagwise.models.distance.hausdorff import hausdorff_distances

@@ -17,6 +17,7 @@ import numpy as np
 from scale import pieces
 
 from bagwise import ShardedBags
+from bagwise.compute.parts import watched
 from bagwise.metrics import average_precision
 from bagwise.models import (
     MIMLGP,
@@ -26,7 +27,6 @@ from bagwise.models import (
     ORedLogisticRegression,
     PooledLogisticRegression,
 )
-from bagwise.parallel import watched
 
 MIX = {"eta": 1.0, "xi": 0.1, "nu": 10.0, "alpha_train": 5.0, "n_topics": 5, "tied_start": 0}
 LEARNERS = {

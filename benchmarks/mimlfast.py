@@ -21,6 +21,7 @@ from multiprocessing import get_context
 import numpy as np
 from scipy import sparse
 
+from bagwise.compute.threads import Workers
 from bagwise.datasets.digits import make_digits
 from bagwise.datasets.msra_like import make_msra_like
 from bagwise.metrics import ranking_loss
@@ -31,7 +32,6 @@ from bagwise.models.mimlfast.plan import make_plan
 from bagwise.models.mimlfast.scale import learn_scale
 from bagwise.models.mimlfast.sgd import scaled_copy
 from bagwise.models.mimlfast.train import initial_state, make_trainer
-from bagwise.parallel import Workers
 
 N, N_TEST = 30_000, 3_000
 LITERAL = [(15.0, 5e-4), (15.0, 1e-4), (3.0, 1e-3), (3.0, 5e-3)]  # feature norm, gamma_0

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bagwise import Bags, load_dataset
-from bagwise.kernels.segment import segment_max
+from bagwise.compute.segment import segment_max
 from bagwise.metrics import average_precision, ranking_loss
 from bagwise.model_selection import MultilabelKFold
 from bagwise.models import MIMLDummy, ORedLogisticRegression, PooledClassifier

@@ -39,10 +39,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bagwise import Bags, Dataset, ShardedBags, on_cluster
 from bagwise.base.blocks import blocks_of_shards
+from bagwise.compute.aligned import memory_used_again
+from bagwise.compute.parts import map_reduce
+from bagwise.compute.scaling import Scaling
 from bagwise.models import MIMLFast, ORedLogisticRegression
-from bagwise.models._shared.scaling import Scaling
 from bagwise.models.ored.parts import Setup, Treatment, prepared, value_and_gradient
-from bagwise.parallel import map_reduce, memory_used_again
 
 D, L, SIZE = 100, 10, 10  # features, labels, instances per bag
 

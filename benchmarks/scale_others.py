@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 from bagwise import ShardedBags
-from bagwise.kernels.segment import segment_max
+from bagwise.compute.segment import segment_max
 from bagwise.metrics import evaluate
 from bagwise.models import MIMLFast, ORedLogisticRegression
 

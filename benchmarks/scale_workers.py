@@ -23,9 +23,8 @@ from pathlib import Path
 import numpy as np
 
 from bagwise import on_cluster
-from bagwise.parallel import Parts, map_reduce
-from bagwise.parallel.cluster import _BYTE_SECONDS, run_length
-from bagwise.parallel.parts import ordered_sum
+from bagwise.compute.dask import _BYTE_SECONDS, run_length
+from bagwise.compute.parts import Parts, map_reduce, ordered_sum
 
 THREADS = 20  # per worker of Dask
 

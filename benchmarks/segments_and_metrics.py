@@ -15,8 +15,8 @@ import sklearn
 from sklearn import metrics as sk
 
 from bagwise import metrics
-from bagwise.kernels.segment import segment_logsumexp, segment_max, segment_sum
-from bagwise.parallel import cores
+from bagwise.compute.segment import segment_logsumexp, segment_max, segment_sum
+from bagwise.compute.threads import cores
 
 
 def reduceat_logsumexp(X, offsets):

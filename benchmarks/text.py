@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from bagwise import load_dataset, metrics
-from bagwise.kernels.segment import segment_max
+from bagwise.compute.segment import segment_max
 from bagwise.models import BagClassifier, ORedLogisticRegression
 from bagwise.models.auto.logistic import sum_rows
 

@@ -55,6 +55,6 @@ def forked_workers():
     from distributed.utils import get_mp_context
 
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
-        wanted = ["distributed", "bagwise.models", "bagwise.parallel.cluster", "bagwise.shards"]
+        wanted = ["distributed", "bagwise.models", "bagwise.compute.dask", "bagwise.shards"]
         get_mp_context().set_forkserver_preload(wanted)
         yield

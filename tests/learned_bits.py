@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bagwise import Bags, checkpoint
-from bagwise.parallel import journal as journals
+from bagwise.compute import journal as journals
 
 
 def learned(model):

@@ -12,7 +12,7 @@ import pytest
 import bagwise
 from bagwise import all_estimators
 from bagwise.base import MIMLClassifier
-from bagwise.utils import compiled
+from bagwise.compute import compiled
 
 ROOT = Path(bagwise.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
@@ -66,7 +66,7 @@ def test_compiled_loops_can_be_read(node):
 def test_one_place_compiles():
     # so that caches know the files of all parts, and parts have no entry for Python
     users = {names(path) for path in FILES if "import njit" in path.read_text()}
-    assert users == {"utils/compiled.py"}, "use kernel and part of bagwise.utils.compiled"
+    assert users == {"compute/compiled.py"}, "use kernel and part of bagwise.compute.compiled"
 
 
 def python_functions(module):
@@ -100,11 +100,11 @@ def test_python_calls_no_part(path):
 
 
 def test_compiled_loops_are_not_parallel_by_themselves():
-    # their threads do not survive a fork, and they take longer to compile; see bagwise.parallel
+    # their threads do not survive a fork, and they take longer to compile; see bagwise.compute.threads
     found = [
         names(path) for path in FILES if "prange" in path.read_text() or "parallel=True" in path.read_text()
     ]
-    assert not [name for name in found if not name.startswith("parallel")]
+    assert not [name for name in found if not name.startswith("compute")]
 
 
 @pytest.mark.parametrize("word", ["joblib", "concurrent.futures", "threadpoolctl"])
@@ -117,7 +117,7 @@ def test_one_room_knows_threads(word):
         or (isinstance(node, ast.Import) and any(alias.name.startswith(word) for alias in node.names))
     }
     # reading row groups ahead is no computation and needs no setting
-    assert not [name for name in users if not name.startswith(("parallel/", "io/_parquet_groups"))]
+    assert not [name for name in users if not name.startswith(("compute/", "io/_parquet_groups"))]
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS, ids=lambda cls: cls.__name__)

@@ -15,9 +15,10 @@ import pytest
 from scipy import sparse
 
 from bagwise import Bags, Dataset
+from bagwise.bags import _store as folder
 from bagwise.errors import DataError, StorageError
 from bagwise.io import read, write
-from bagwise.utils import files, folder
+from bagwise.utils import files
 from bagwise.utils.files import replacing
 
 SPARSE = sparse.csr_array(np.array([[0, 1.5, 0], [2.5, 0, 0], [0, 0, 3.5]]))

@@ -21,11 +21,11 @@ from scipy.special import expit
 from bagwise.actions.gathering import Opened
 from bagwise.actions.matching import File, blocks, check_target
 from bagwise.bags import Bags, MultiViewBags
+from bagwise.bags.labels import label_sets
 from bagwise.base import MIMLClassifier
 from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import annotate as annotate_instances
 from bagwise.inspection import instance_scores, last_estimator, scores_and_labels
-from bagwise.labels import label_sets
 from bagwise.media.labels import KINDS, Found, Options, check_kind, write_answers
 from bagwise.media.places import medium_of
 from bagwise.media.recipe import places_of

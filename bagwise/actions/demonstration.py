@@ -11,8 +11,8 @@ import numpy as np
 from bagwise.actions.learning import train
 from bagwise.actions.matching import File, check_target
 from bagwise.bags import Bags, instance_rows
+from bagwise.bags.dataset import Dataset
 from bagwise.base import MIMLClassifier
-from bagwise.dataset import Dataset
 from bagwise.datasets import load_dataset
 from bagwise.errors import BagwiseError
 from bagwise.metrics import (

@@ -18,7 +18,7 @@ from bagwise.actions.sharding import (
     wants_shards,
 )
 from bagwise.bags import Bags, MultiViewBags
-from bagwise.dataset import UNKNOWN, Dataset
+from bagwise.bags.dataset import UNKNOWN, Dataset
 from bagwise.inspection import label_names, last_estimator
 from bagwise.io import write
 from bagwise.media.recipe import describe

@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from bagwise.actions.matching import File, bags_for, check_target, open_data
 from bagwise.actions.sharding import only_shards_are_packed, wants_shards
 from bagwise.bags import Bags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import last_estimator
 from bagwise.io import formats, write

@@ -11,8 +11,8 @@ from bagwise.actions.matching import (
     bags_for,
 )
 from bagwise.bags import Bags, MultiViewBags
+from bagwise.bags.dataset import Dataset
 from bagwise.base import MIMLClassifier
-from bagwise.dataset import Dataset
 from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import annotate, instance_scores, label_names, last_estimator, scores_and_labels
 from bagwise.metrics import evaluate, instance_accuracy

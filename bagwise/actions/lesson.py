@@ -10,7 +10,7 @@ from bagwise.actions.looking.session import Session
 from bagwise.actions.looking.values import UNKNOWN
 from bagwise.actions.matching import File, align_labels, open_data
 from bagwise.bags import Bags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.errors import BagwiseError, DataError
 
 

@@ -14,14 +14,14 @@ import numpy as np
 
 from bagwise.actions.sharding import open_shards
 from bagwise.bags import MultiViewBags
-from bagwise.dataset import UNKNOWN, Dataset
+from bagwise.bags.dataset import UNKNOWN, Dataset
 from bagwise.datasets import list_datasets, load_dataset
 from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import last_estimator
 from bagwise.io import read
 from bagwise.media.recognise import recognise
 from bagwise.shards import ShardedBags
-from bagwise.utils.memory import check_memory
+from bagwise.utils.arrays import check_memory
 
 File = str | PathLike[str]
 _BLOCK = 200_000  # instances scored at a time, which bounds memory and moves the progress bar

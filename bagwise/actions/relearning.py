@@ -18,7 +18,7 @@ from bagwise.actions.looking.session import Session
 from bagwise.actions.looking.values import UNKNOWN, number_or_none
 from bagwise.actions.matching import File
 from bagwise.bags import Bags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.errors import BagwiseError
 from bagwise.inspection import annotate, last_estimator
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.errors import BagwiseError, DataError
 from bagwise.media.recipe import describe
 from bagwise.shards import PART_BYTES, ShardedBags, convert_parquet, is_shards, write_shards

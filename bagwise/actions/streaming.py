@@ -18,16 +18,16 @@ from bagwise.actions.learning import make_model
 from bagwise.actions.matching import File, align_labels, check_target
 from bagwise.actions.sharding import open_shards, wants_shards
 from bagwise.bags import Bags
+from bagwise.bags.dataset import Dataset
+from bagwise.bags.labels import unknown_label
 from bagwise.base.blocks import Block, blocks_of_shards
-from bagwise.dataset import Dataset
+from bagwise.compute.journal import checkpoint as going_on
+from bagwise.compute.parts import map_parts, watched
 from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import annotate as annotate_instances
 from bagwise.inspection import instance_scores, label_names, last_estimator, scores_and_labels
-from bagwise.labels import unknown_label
 from bagwise.media.recipe import describe
 from bagwise.metrics import evaluate
-from bagwise.parallel import map_parts, watched
-from bagwise.parallel.journal import checkpoint as going_on
 from bagwise.persistence import save
 from bagwise.report.results import annotation_table, check_suffix, prediction_table, write_tables
 from bagwise.shards import ShardedBags
@@ -63,7 +63,7 @@ class _Running(ExitStack):
         super().__init__()
         self.n_passes = 0
         if cluster is not None:
-            from bagwise.parallel.cluster import on_cluster
+            from bagwise.compute.dask import on_cluster
 
             found = self.enter_context(on_cluster(cluster))
             if say is not None:

@@ -38,10 +38,10 @@ from bagwise.actions.matching import (
 )
 from bagwise.actions.streaming import annotate_shards, fit_shards, predict_shards, score_shards, shards_of
 from bagwise.bags import Bags
+from bagwise.bags.labels import unknown_label
 from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import annotate as annotate_instances
 from bagwise.inspection import instance_scores, label_names, last_estimator, scores_and_labels
-from bagwise.labels import unknown_label
 from bagwise.media.recipe import describe
 from bagwise.persistence import load, save
 from bagwise.report.results import annotation_table, check_suffix, prediction_table, write_tables

@@ -7,8 +7,7 @@ A bag is a run of rows of one matrix, so a million bags are two arrays and no Py
 """
 
 from bagwise.bags._bags import Bags
-from bagwise.bags._rows import bag_numbers, checked_csr, first_not_finite, instance_rows, stack_rows
-from bagwise.bags._runs import runs
+from bagwise.bags._rows import bag_numbers, checked_csr, first_not_finite, instance_rows, runs, stack_rows
 from bagwise.bags._views import MultiViewBags
 
 __all__ = [

@@ -22,7 +22,7 @@ from bagwise.bags._rows import (
 )
 from bagwise.bags._store import open_bags, save_bags
 from bagwise.errors import DataError, quoted
-from bagwise.utils.offsets import checked_offsets
+from bagwise.utils.arrays import checked_offsets
 
 
 class Bags:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -143,7 +144,7 @@ def first_not_finite(X: Any) -> tuple[int, int] | None:
 def _first_bad_value(values: np.ndarray) -> int | None:
     if len(values) < _MANY:
         return _first_bad_of(values, 0, len(values))
-    from bagwise.parallel import cores, in_threads  # joblib; small bags do without
+    from bagwise.compute.threads import cores, in_threads
 
     found = in_threads(lambda first, last: _first_bad_of(values, first, last), len(values), min(8, cores()))
     return next((k for k in found if k is not None), None)
@@ -160,3 +161,24 @@ def _first_bad_of(values: np.ndarray, first: int, last: int) -> int | None:
                 if bad.size:
                     return start + int(bad[0])
     return None
+
+
+# ----------------------------------------------------------------------
+# Runs of bags that fit a limit on memory
+
+
+def runs(offsets: np.ndarray, n_rows: float) -> Iterator[tuple[int, int]]:
+    """First bag, and the one after the last, of runs with at most ``n_rows`` instances together.
+
+    A larger bag is a run by itself. Every bag is in one run, in order.
+
+    Examples
+    --------
+    >>> list(runs(np.array([0, 2, 3, 6]), 3))
+    [(0, 2), (2, 3)]
+    """
+    first = 0
+    while first < len(offsets) - 1:
+        last = max(int(np.searchsorted(offsets, offsets[first] + n_rows, side="right")) - 1, first + 1)
+        yield first, last
+        first = last

@@ -4,10 +4,10 @@
 ``_scores(bags)``, and ``_instance_scores(bags)`` when it has a real model of instances.
 """
 
-from bagwise.base._choices import NO_LABEL, best_labels, best_rows
-from bagwise.base._classifier import MIMLClassifier
+from bagwise.base._classifier import MIMLClassifier, best_labels, best_rows
 from bagwise.base._fits import fit_several
 from bagwise.base._input import Traits, is_list_of_bags, refuse_non_finite
+from bagwise.base._labels import NO_LABEL
 from bagwise.base._transformer import BagTransformer
 
 __all__ = [

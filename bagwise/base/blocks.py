@@ -1,6 +1,6 @@
 """Bags and labels in blocks: those in memory are one block, shards have one per part.
 
-What a method learns by sums over bags it writes once, over blocks; see `bagwise.parallel.map_reduce`.
+What a method learns by sums over bags it writes once, over blocks; see `bagwise.compute.parts.map_reduce`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bagwise.bags import instance_rows, stack_rows
-from bagwise.parallel import Parts, held, map_parts
+from bagwise.compute.parts import Parts, held, map_parts
 
 __all__ = ["Block", "Blocks", "blocks_in_memory", "blocks_of_shards", "gathered", "is_sharded", "rows_at"]
 

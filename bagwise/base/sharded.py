@@ -9,8 +9,10 @@ import numpy as np
 
 from bagwise.base._input import remember_names
 from bagwise.base.blocks import Block, blocks_of_shards
+from bagwise.compute.aligned import memory_used_again
+from bagwise.compute.journal import current_journal
+from bagwise.compute.parts import map_parts, map_reduce
 from bagwise.errors import DataError
-from bagwise.parallel import current_journal, map_parts, map_reduce, memory_used_again
 from bagwise.utils.catalogue import described_estimators
 
 __all__ = ["check_takes_shards", "fit_sharded", "over_parts", "remember_input", "score_sharded"]

@@ -22,11 +22,11 @@ from bagwise.bench.methods import fit_model
 from bagwise.bench.problems import load_problem
 from bagwise.bench.splits import split_bags
 from bagwise.bench.tasks import NO_METHOD, Task
+from bagwise.compute.memo import shared_pairs
+from bagwise.compute.threads import libraries
 from bagwise.inspection.unwrap import unwrap
 from bagwise.metrics import calibration_error
-from bagwise.parallel.blas import libraries
 from bagwise.registry import get_estimator
-from bagwise.utils.pairs import shared_pairs
 from bagwise.utils.version import __version__
 
 _STATUS = Path("/proc/self/status")

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import accuracy_score, roc_auc_score
 
+from bagwise.bags.dataset import UNKNOWN
 from bagwise.bench.problems import Problem
-from bagwise.dataset import UNKNOWN
 from bagwise.metrics import evaluate, hamming_loss, one_error
 from bagwise.metrics.instance import instance_accuracy
 

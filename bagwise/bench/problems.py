@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags
-from bagwise.dataset import UNKNOWN, Dataset
+from bagwise.bags.dataset import UNKNOWN, Dataset
 from bagwise.datasets.registry import GENERATORS, entries, load_dataset
 from bagwise.errors import DataError
 

@@ -13,8 +13,8 @@ from bagwise.bench.execute import environment, execute
 from bagwise.bench.problems import load_problem
 from bagwise.bench.store import Store, source_commit
 from bagwise.bench.tasks import Task
+from bagwise.compute.threads import stream, threads
 from bagwise.errors import BagwiseError
-from bagwise.parallel import stream, threads
 
 _GATHER_AFTER = 60.0  # seconds between two gatherings of finished rows
 

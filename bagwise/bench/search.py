@@ -1,6 +1,6 @@
 """Choosing settings inside the training bags, with work shared between settings.
 
-Distances, kernels and codebooks that several settings need are computed once (`bagwise.utils.memo`). A search
+Distances, kernels and codebooks that several settings need are computed once (`bagwise.compute.memo`). A search
 in rounds looks at many settings with little effort each, and spends more on the ones that do well.
 """
 
@@ -17,11 +17,11 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from bagwise.base import fit_several
+from bagwise.compute.memo import shared_work, unchanging
 from bagwise.errors import DataError
 from bagwise.metrics import get_scorer
 from bagwise.model_selection import MultilabelKFold, select_mimlfast
 from bagwise.preprocessing import OnInstances
-from bagwise.utils.memo import shared_work, unchanging
 
 _TOGETHER = 1024  # settings whose models are fitted, and kept in memory, at a time
 _KEYS = {"grid", "cv", "scoring", "kind", "rounds"}

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.model_selection import KFold, StratifiedKFold, StratifiedShuffleSplit
 
 from bagwise.errors import DataError
-from bagwise.models._shared.folds import MultilabelKFold
+from bagwise.models._shared.held_out import MultilabelKFold
 
 
 def split_bags(

@@ -16,7 +16,7 @@ from bagwise.bench.execute import execute
 from bagwise.bench.run import unavailable_data
 from bagwise.bench.store import Store
 from bagwise.bench.tasks import Task
-from bagwise.parallel import stream
+from bagwise.compute.threads import stream
 
 _ROUNDING = 1e-6  # relative difference of a measure that counts as none
 

@@ -10,8 +10,8 @@ from sklearn.utils import get_tags
 from bagwise.bags import Bags
 from bagwise.base import MIMLClassifier
 from bagwise.checks.sample import fitted, sample_bags
+from bagwise.compute.threads import forced_threads
 from bagwise.models import MIMLDummy
-from bagwise.parallel import forced_threads
 
 
 def check_bags_beats_chance(estimator: MIMLClassifier) -> None:

@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from bagwise.bags import Bags
 from bagwise.base import MIMLClassifier
-from bagwise.parallel import forced_threads
+from bagwise.compute.threads import forced_threads
 
 
 def sample_bags(n_bags: int = 40, n_labels: int = 3, seed: int = 0) -> tuple[Bags, np.ndarray]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.datasets.draws import (
     BACKGROUND,
     bag_names,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.datasets.draws import bag_names, check_range, check_share, draw_sizes, generator, to_offsets
 
 _CITATION = (

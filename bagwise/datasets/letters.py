@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.datasets.draws import generator, to_offsets
 from bagwise.errors import DataError
 from bagwise.io._source import read_text

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags, MultiViewBags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.datasets.draws import bag_names, check_share, generator, to_offsets
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.datasets.draws import BACKGROUND, check_share, draw_roles, generator
 
 _CELLS = 1 << 23  # entries of the largest temporary table

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.datasets.algorithmic import make_absence_trap, make_counting_trap, make_order_trap
 from bagwise.datasets.digits import make_digits
 from bagwise.datasets.mimlmix_like import make_mimlmix_like

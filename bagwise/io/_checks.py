@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import first_not_finite
+from bagwise.bags.labels import KEPT_DENSE
 from bagwise.errors import BagwiseError, DataError
-from bagwise.labels import KEPT_DENSE
 
 
 def check_finite(

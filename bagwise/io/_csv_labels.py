@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
+from bagwise.bags.labels import unknown_label
 from bagwise.errors import DataError, quoted
 from bagwise.io._checks import check_finite
 from bagwise.io._csv_roles import LABEL, Roles
 from bagwise.io._csv_table import CsvText
 from bagwise.io._grouping import natural_ids
-from bagwise.labels import unknown_label
 from bagwise.utils.arrow import group_rows
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from bagwise.bags import Bags
-from bagwise.dataset import MOST_FLAGS, UNKNOWN, Dataset, bag_columns
+from bagwise.bags.dataset import MOST_FLAGS, UNKNOWN, Dataset, bag_columns
 from bagwise.errors import DataError, quoted
 from bagwise.io._csv_roles import FEATURE, is_plain
 from bagwise.io._facts import kind_of

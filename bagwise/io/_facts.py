@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags, MultiViewBags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError
-from bagwise.utils.text import as_text
+from bagwise.utils.arrays import as_text
 
 VERSION = 1
 ONE_VIEW = "instances"  # what the only view is called in a file

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from bagwise.bags.labels import label_matrix
 from bagwise.errors import DataError
-from bagwise.labels import label_matrix
 
 POSITIVE = "positive"  # the one label of sets that only tell positive from negative bags
 _INTEGER = re.compile(r"-?[1-9][0-9]{0,19}|0", re.ASCII)

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags
-from bagwise.dataset import UNKNOWN, Dataset
+from bagwise.bags.dataset import UNKNOWN, Dataset
 from bagwise.errors import DataError
 from bagwise.io._checks import check_finite, check_unique_ids
 from bagwise.io._grouping import check_instance_labels, classes_to_labels, group_by_first, label_per_bag

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bagwise.bags.labels import unknown_label
 from bagwise.errors import DataError
 from bagwise.io._facts import as_kind, kind_of
-from bagwise.labels import unknown_label
 from bagwise.utils.arrow import to_numpy, unpack_lists
 
 

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bagwise.bags import Bags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
+from bagwise.compute.aligned import aligned_empty
 from bagwise.io import _facts, parquet
 from bagwise.io._parquet_footer import read_struct
-from bagwise.parallel.aligned import aligned_empty
 from bagwise.utils.arrow import is_list, ragged_to_arrow
 
 __all__ = ["read_flat", "write_flat"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bagwise.bags import Bags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError
 from bagwise.io._checks import check_finite, check_unique_ids
 from bagwise.io._grouping import LONGEST_NAME

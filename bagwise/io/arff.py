@@ -31,7 +31,8 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
+from bagwise.bags.labels import unknown_label
 from bagwise.errors import DataError
 from bagwise.io._arff_header import (
     Attribute,
@@ -50,7 +51,6 @@ from bagwise.io._mulan_xml import label_list, read_label_list
 from bagwise.io._numbers import parse_rows
 from bagwise.io._source import MAX_BYTES, blame
 from bagwise.io._writable import lost_facts, writable_bags
-from bagwise.labels import unknown_label
 from bagwise.utils.files import replacing
 
 NAME = "arff"

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from bagwise.bags import Bags
-from bagwise.dataset import UNKNOWN, Dataset
+from bagwise.bags.dataset import UNKNOWN, Dataset
 from bagwise.errors import DataError
 from bagwise.io._arff_header import arff_lines, is_arff, is_relational, read_header
 from bagwise.io._checks import check_finite

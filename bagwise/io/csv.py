@@ -37,7 +37,7 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise.bags import Bags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError
 from bagwise.io._checks import check_labels, check_size
 from bagwise.io._csv_labels import Rows, read_labels

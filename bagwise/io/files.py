@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError, DataWarning
 from bagwise.io._checks import check_finite, check_unique_ids
 from bagwise.io._facts import views_of

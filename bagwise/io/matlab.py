@@ -22,7 +22,7 @@ import numpy as np
 from scipy import io as scipy_io
 from scipy import sparse
 
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError
 from bagwise.io import _mat_layouts
 from bagwise.io._mat5 import byte_order, read_variables

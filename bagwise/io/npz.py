@@ -18,12 +18,12 @@ import numpy as np
 from numpy.lib import format as npy
 
 from bagwise.bags import Bags, checked_csr
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
+from bagwise.bags.labels import KEPT_DENSE
 from bagwise.errors import DataError
 from bagwise.io import _facts
 from bagwise.io._checks import check_finite, check_size, check_unique_ids, damaged
 from bagwise.io._source import MAX_BYTES, read_bytes
-from bagwise.labels import KEPT_DENSE
 from bagwise.utils.files import check_file
 
 NAME = "npz"

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from scipy import sparse
 
 from bagwise.bags import Bags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError
 from bagwise.io import _facts
 from bagwise.io._checks import check_finite, check_labels, check_size, check_unique_ids, damaged

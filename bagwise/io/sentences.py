@@ -20,7 +20,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags
-from bagwise.dataset import UNKNOWN, Dataset
+from bagwise.bags.dataset import UNKNOWN, Dataset
 from bagwise.errors import DataError
 from bagwise.io._grouping import check_instance_labels
 from bagwise.io._source import MAX_BYTES, blame, numbered_lines, read_bytes, read_text

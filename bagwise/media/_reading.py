@@ -17,13 +17,13 @@ import numpy as np
 
 from bagwise.bags import Bags
 from bagwise.base import BagTransformer, refuse_non_finite
+from bagwise.compute.threads import stream
 from bagwise.errors import DataError
 from bagwise.media._making import made
 from bagwise.media._part import NamedPart, Part, Unreadable
 from bagwise.media._sources import Source
 from bagwise.media._stacking import say_notes, stacked, stacked_places, width_of
 from bagwise.media.cache import Cache
-from bagwise.parallel import stream
 
 _ELSEWHERE = ("n_jobs", "cache")  # parameters that no part depends on
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
 
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError, DataWarning
 from bagwise.media._base import ToBags
 from bagwise.media._part import Unreadable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bagwise.bags import Bags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.errors import BagwiseError, DataError
 from bagwise.media._sources import find_files
 from bagwise.media.recipe import medium_named, places_of

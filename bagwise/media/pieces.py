@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags
+from bagwise.bags.dataset import Dataset
 from bagwise.base.blocks import evenly
-from bagwise.dataset import Dataset
 from bagwise.errors import DataError
 from bagwise.media._base import ToBags
 from bagwise.media._part import NamedPart, Unreadable

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bagwise.kernels.numeric import frozen
-from bagwise.parallel import cores, in_threads
-from bagwise.utils.compiled import kernel, part
+from bagwise.compute.compiled import kernel, part
+from bagwise.compute.numeric import frozen
+from bagwise.compute.threads import cores, in_threads
 
 # Columns of the array that `rank_bags` fills.
 ONE_ERROR, DEPTH, RANKING_LOSS, AVERAGE_PRECISION = 0, 1, 2, 3

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from bagwise.compute.numeric import frozen
 from bagwise.errors import DataError
-from bagwise.kernels.numeric import frozen
 from bagwise.metrics import _kernels
 from bagwise.metrics._checks import as_label_sets, as_scores, one_of, same_shape
-from bagwise.utils.offsets import checked_offsets
+from bagwise.utils.arrays import checked_offsets
 
 __all__ = ["instance_accuracy", "key_instance_accuracy"]
 

@@ -18,16 +18,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bagwise.bags import Bags, MultiViewBags
+from bagwise.bags.labels import label_matrix
 from bagwise.base import is_list_of_bags
+from bagwise.compute.threads import stream
 from bagwise.errors import DataError
 from bagwise.inspection import annotate, last_estimator, scores_and_labels
-from bagwise.labels import label_matrix
 from bagwise.metrics import evaluate, instance_accuracy
 from bagwise.model_selection.comparison import Comparison, Fit
 from bagwise.model_selection.kept_fits import KeptFits
 from bagwise.models import MIMLDummy, PooledClassifier
-from bagwise.models._shared.folds import MultilabelKFold
-from bagwise.parallel import stream
+from bagwise.models._shared.held_out import MultilabelKFold
 from bagwise.registry import get_estimator
 from bagwise.utils.progress import progress
 

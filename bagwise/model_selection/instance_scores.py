@@ -10,9 +10,9 @@ from sklearn.model_selection import check_cv
 
 from bagwise.bags import Bags, instance_rows
 from bagwise.base import is_list_of_bags
+from bagwise.compute.threads import run
 from bagwise.inspection import instance_scores
-from bagwise.models._shared.folds import MultilabelKFold
-from bagwise.parallel import run
+from bagwise.models._shared.held_out import MultilabelKFold
 
 
 def cross_val_instance_scores(

@@ -13,7 +13,7 @@ from bagwise.base.blocks import Blocks
 from bagwise.base.parameters import JOBS, Choice, HasMethod, Whole
 from bagwise.base.sharded import check_takes_shards
 from bagwise.inspection import instance_scores
-from bagwise.models._shared.folds import MultilabelKFold
+from bagwise.models._shared.held_out import MultilabelKFold
 
 _STRATIFIED = 20_000  # bags of shards up to which folds are stratified, bag by bag
 

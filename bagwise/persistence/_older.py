@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from bagwise.base._input import BagInput
-from bagwise.models._shared.scaling import Scaling
-from bagwise.utils.devices import card_there
+from bagwise.compute.devices import card_there
+from bagwise.compute.scaling import Scaling
 
 # These kept a factor, or mean and spread, where they keep a `Scaling` now.
 _SCALED = {

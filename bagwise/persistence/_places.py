@@ -11,9 +11,9 @@ from functools import cache
 from typing import Any
 
 from bagwise import bags, base, metrics, model_selection, models, preprocessing
+from bagwise.compute.scaling import Scaling
 from bagwise.media.recipe import transformers
 from bagwise.metrics.scorers import _Scorer
-from bagwise.models._shared.scaling import Scaling
 from bagwise.models.auto.classifier import PARTS
 from bagwise.utils.sklearn_compat import trusted_names
 

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import BagTransformer, Traits
 from bagwise.base.parameters import Several, check_parameters
-from bagwise.kernels.segment import segment_max, segment_mean, segment_sum
+from bagwise.compute.segment import segment_max, segment_mean, segment_sum
 from bagwise.preprocessing.statistics import Statistic, bag_statistics
 
 _WITHOUT_SORTING = {"mean": segment_mean, "sum": segment_sum, "max": segment_max}

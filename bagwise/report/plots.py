@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags
-from bagwise.dataset import UNKNOWN, Dataset
+from bagwise.bags.dataset import UNKNOWN, Dataset
 from bagwise.errors import DataError
 
 # blue and vermilion of Okabe and Ito, which readers who do not see red and green apart tell from each other

@@ -14,8 +14,8 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from bagwise.bags import Bags
+from bagwise.bags.labels import label_sets
 from bagwise.errors import DataError
-from bagwise.labels import label_sets
 from bagwise.utils.files import replacing
 
 SUFFIXES = (".parquet", ".pq", ".csv")

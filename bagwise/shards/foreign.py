@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError, DataWarning
 from bagwise.io._checks import damaged
 from bagwise.io._facts import loads

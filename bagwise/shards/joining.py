@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags, MultiViewBags
-from bagwise.dataset import UNKNOWN, Dataset
+from bagwise.bags.dataset import UNKNOWN, Dataset
 from bagwise.errors import DataError
 
 __all__ = ["KnownHashes", "bag_bytes", "id_hashes", "join", "views_of", "without_ids", "without_instances"]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bagwise.bags import Bags, MultiViewBags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError
 from bagwise.io._checks import damaged
 from bagwise.io._facts import loads

@@ -15,10 +15,10 @@ import pyarrow as pa
 from scipy import sparse
 
 from bagwise.bags import Bags, bag_numbers
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
+from bagwise.compute.threads import read_ahead
 from bagwise.errors import DataError
 from bagwise.io._parquet_columns import names_from_lists
-from bagwise.parallel import read_ahead
 from bagwise.shards import reading
 from bagwise.shards.joining import join
 from bagwise.shards.manifest import Manifest

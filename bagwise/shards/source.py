@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bagwise.bags import MultiViewBags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.shards import reading
 from bagwise.shards.manifest import PartFacts
 from bagwise.shards.place import Place

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags, MultiViewBags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
+from bagwise.bags.labels import unknown_label
 from bagwise.errors import DataError, quoted
 from bagwise.io import parquet
 from bagwise.io._checks import check_finite
 from bagwise.io._facts import facts_of
 from bagwise.io._parquet_flat import write_flat
-from bagwise.labels import unknown_label
 from bagwise.shards.joining import (
     KnownHashes,
     bag_bytes,

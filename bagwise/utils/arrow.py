@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from scipy import sparse
 
 from bagwise.errors import DataError
-from bagwise.utils.text import as_text
+from bagwise.utils.arrays import as_text
 
 
 def as_table(frame: Any) -> pa.Table:

@@ -6,8 +6,8 @@ import pytest
 from sklearn.model_selection import cross_val_score
 
 from bagwise import Bags, Dataset, MultiViewBags
+from bagwise.bags.labels import in_bag_order
 from bagwise.errors import DataError
-from bagwise.labels import in_bag_order
 from bagwise.models import MIMLDummy, ORedLogisticRegression
 
 IDS = ["c", "a", "d", "b"]

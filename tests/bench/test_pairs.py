@@ -7,10 +7,10 @@ import pytest
 
 from bagwise.bench.execute import execute
 from bagwise.bench.tasks import Task
+from bagwise.compute import memo as pairs
+from bagwise.compute.memo import between_bags, shared_pairs
 from bagwise.datasets.synthetic import make_miml
 from bagwise.registry import get_estimator
-from bagwise.utils import pairs
-from bagwise.utils.pairs import between_bags, shared_pairs
 
 DATA = make_miml(n_bags=40, n_labels=3, random_state=0)
 MODELS = {

@@ -15,13 +15,13 @@ from sklearn.preprocessing import StandardScaler
 import bagwise.bench.search as room
 from bagwise.bench.methods import fit_model
 from bagwise.bench.search import search
+from bagwise.compute.memo import remembered, shared_work, unchanging
 from bagwise.datasets.synthetic import make_miml
 from bagwise.errors import DataError
 from bagwise.metrics import get_scorer
 from bagwise.model_selection import MultilabelKFold
 from bagwise.preprocessing import OnInstances
 from bagwise.registry import get_estimator
-from bagwise.utils.memo import remembered, shared_work, unchanging
 
 DATA = make_miml(n_bags=60, n_labels=3, random_state=0)
 GRIDS = {

@@ -12,8 +12,8 @@ from bagwise.checks import input_checks, learning_checks, output_checks, state_c
 from bagwise.checks._remembered import remembered_fits
 from bagwise.checks.estimator_checks import check_scikit_learn
 from bagwise.checks.sample import fitted
+from bagwise.compute.threads import in_threads
 from bagwise.models import MIMLDummy
-from bagwise.parallel import in_threads
 
 
 class Good(MIMLClassifier):

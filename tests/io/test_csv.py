@@ -426,7 +426,7 @@ def test_groups_that_differ_stay_different(tmp_path):
 
 
 def test_many_labels_stay_sparse(tmp_path, monkeypatch):
-    monkeypatch.setattr("bagwise.labels._matrix.KEPT_DENSE", 10)
+    monkeypatch.setattr("bagwise.bags.labels.KEPT_DENSE", 10)
     monkeypatch.setattr("bagwise.io.npz.KEPT_DENSE", 10)
     rows = [[k, f"n{k};n{k + 1}", 1] for k in range(5)]
     data = columns(tmp_path, "bag labels f1", *rows)
@@ -436,7 +436,7 @@ def test_many_labels_stay_sparse(tmp_path, monkeypatch):
         write(data, tmp_path / f"set{suffix}")
         assert read(tmp_path / f"set{suffix}").label_sets == data.label_sets
     assert "Y_indices" in np.load(tmp_path / "set.npz")
-    monkeypatch.setattr("bagwise.labels._matrix.MOST_DENSE", 10)
+    monkeypatch.setattr("bagwise.bags.labels.MOST_DENSE", 10)
     with pytest.raises(DataError, match=r"5 bags x 6 labels would take .*Y_sparse"):
         _ = data.Y
     assert data.Y_sparse.shape == (5, 6) and data[:1].Y.shape == (1, 6)

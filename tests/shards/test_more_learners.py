@@ -169,7 +169,7 @@ def test_gp_by_conjugate_gradients_over_parts(folder, monkeypatch):
 
 def test_gp_features_that_are_too_many_to_keep(folder, streamed, monkeypatch):
     """Made again in every pass, with the same bits."""
-    monkeypatch.setattr("bagwise.parallel.parts.SMALL", 0.0)
+    monkeypatch.setattr("bagwise.compute.parts.SMALL", 0.0)
     shards = ShardedBags.open(folder / "many")
     same_bits(LEARNERS["gp, drawn landmarks"]().fit(shards), streamed["gp, drawn landmarks"])
 

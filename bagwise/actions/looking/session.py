@@ -18,7 +18,7 @@ from bagwise.actions.looking.overview import overview, quality_curve
 from bagwise.actions.looking.values import UNKNOWN, number_or_none
 from bagwise.actions.matching import bags_for
 from bagwise.bags import Bags, MultiViewBags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.errors import BagwiseError, DataError
 
 

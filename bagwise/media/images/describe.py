@@ -21,9 +21,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bagwise.kernels.numeric import frozen
+from bagwise.compute.compiled import kernel
+from bagwise.compute.numeric import frozen
 from bagwise.media.images.cut import Cut
-from bagwise.utils.compiled import kernel
 
 __all__ = ["GROUPS", "describe", "feature_names"]
 

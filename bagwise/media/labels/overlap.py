@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags
-from bagwise.dataset import UNKNOWN
+from bagwise.bags.dataset import UNKNOWN
 from bagwise.media.labels.span import Mask, Rings, Span
 
 _GRID = 128  # points along each side

@@ -11,8 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_random_state
 
-from bagwise.parallel import openmp_threads
-from bagwise.utils.memo import remembered
+from bagwise.compute.memo import remembered
+from bagwise.compute.threads import openmp_threads
 
 __all__ = ["learn_codebook", "nearest_word"]
 

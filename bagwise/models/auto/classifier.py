@@ -12,11 +12,11 @@ from sklearn.utils import check_random_state
 from bagwise.bags import Bags, MultiViewBags, runs
 from bagwise.base import NO_LABEL, MIMLClassifier, Traits, best_rows
 from bagwise.base.parameters import JOBS, Choice, Flag, Number, Seed, Several
-from bagwise.models._shared.calibration import fit_sigmoids, log_loss_sum, mixing_weights
-from bagwise.models._shared.each_label import constant_score
-from bagwise.models._shared.folds import MultilabelKFold
-from bagwise.models._shared.margins import margins
-from bagwise.models._shared.scaling import is_text
+from bagwise.compute.calibration import fit_sigmoids, log_loss_sum, mixing_weights
+from bagwise.compute.scaling import is_text
+from bagwise.compute.threads import small_products, threads
+from bagwise.models._shared.held_out import MultilabelKFold
+from bagwise.models._shared.scores import constant_score, margins
 from bagwise.models.auto.fitting import fit_view
 from bagwise.models.auto.forest import Forest
 from bagwise.models.auto.instances import Forests, Logistics, Softmaxes
@@ -26,7 +26,6 @@ from bagwise.models.auto.ranking import LinearRanker, LinearRankers
 from bagwise.models.auto.ridge import SetRidge
 from bagwise.models.auto.view import ViewModel
 from bagwise.models.ored.rounds import expectation
-from bagwise.parallel import small_products, threads
 from bagwise.utils.progress import progress
 
 # classes of which fitted members are made, for model files

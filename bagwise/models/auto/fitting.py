@@ -10,8 +10,8 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags
-from bagwise.models._shared.pooled_probabilities import safe_logit
-from bagwise.models._shared.scaling import apply_scaling, is_text, learn_scaling
+from bagwise.compute.scaling import apply_scaling, is_text, learn_scaling
+from bagwise.models._shared.scores import safe_logit
 from bagwise.models.auto.forest import grow_forest
 from bagwise.models.auto.instances import (
     Folds,

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from bagwise.compute.numeric import frozen
+from bagwise.compute.threads import in_threads
 from bagwise.errors import DataError
-from bagwise.kernels.numeric import frozen
 from bagwise.models.auto.forest_kernels import Scratch, Targets, Tree, add_leaves, grow_tree
-from bagwise.parallel import in_threads
 
 _ROWS = 4096  # that go down a tree together
 

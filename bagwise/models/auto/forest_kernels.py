@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bagwise.kernels.numeric import splitmix64
-from bagwise.utils.compiled import kernel, part
+from bagwise.compute.compiled import kernel, part
+from bagwise.compute.numeric import splitmix64
 
 ENOUGH = 256  # rows by which a split is judged: a sample of a larger node ranks random splits as well
 

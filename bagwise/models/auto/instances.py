@@ -15,13 +15,13 @@ import numpy as np
 from scipy.special import expit
 
 from bagwise.bags import Bags
-from bagwise.models._shared.calibration import fit_sigmoids, log_loss_sum
-from bagwise.models._shared.pooled_probabilities import pooled, safe_logit
+from bagwise.compute.calibration import fit_sigmoids, log_loss_sum
+from bagwise.compute.threads import in_threads
+from bagwise.models._shared.scores import pooled, safe_logit
 from bagwise.models.auto.forest import Forest, grow_forest
 from bagwise.models.auto.logistic import Logistic, TermWeights, choose_alpha, fit_logistic
 from bagwise.models.ored.estimator import ORedLogisticRegression
 from bagwise.models.ored.rounds import expectation
-from bagwise.parallel import in_threads
 
 SMALL = 0.1  # posteriors below it are left out of a tree's targets: they cost time and change nothing
 

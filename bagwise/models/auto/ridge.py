@@ -19,7 +19,7 @@ from scipy import linalg
 from sklearn.metrics.pairwise import euclidean_distances
 
 from bagwise.bags import runs
-from bagwise.kernels.segment import segment_sum
+from bagwise.compute.segment import segment_sum
 from bagwise.models.svm.set_kernel import own_kernels
 
 BIAS = 10.0  # added to every kernel: a constant that is hardly penalised

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bagwise.models._shared.calibration import fit_sigmoids, log_loss_sum
-from bagwise.models._shared.pooled_probabilities import pooled, safe_logit
+from bagwise.compute.calibration import fit_sigmoids, log_loss_sum
+from bagwise.models._shared.scores import pooled, safe_logit
 from bagwise.models.auto.view import mix_instances
 
 _MIXED = {"ored": 0.25, "ored_forest": 0.75}  # the softmax is sharp, the forest knows more

@@ -9,8 +9,8 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags
-from bagwise.models._shared.pooled_probabilities import pooled, safe_logit
-from bagwise.models._shared.scaling import Scaling, apply_scaling
+from bagwise.compute.scaling import Scaling, apply_scaling
+from bagwise.models._shared.scores import pooled, safe_logit
 from bagwise.models.auto.plan import ON_BAGS, ON_INSTANCES
 from bagwise.preprocessing.statistics import bag_statistics
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
+from bagwise.bags.dataset import UNKNOWN
 from bagwise.base import Traits
 from bagwise.base.parameters import Anything, Flag, Number, Whole
-from bagwise.dataset import UNKNOWN
+from bagwise.compute.scaling import apply_scaling, learn_scaling
+from bagwise.compute.threads import small_products
 from bagwise.errors import DataError, quoted
 from bagwise.models._shared.instance_softmax import (
     NEVER,
     InstanceSoftmaxClassifier,
     product_size,
 )
-from bagwise.models._shared.scaling import apply_scaling, learn_scaling
-from bagwise.parallel import small_products
 
 
 class SingleInstanceLogisticRegression(InstanceSoftmaxClassifier):

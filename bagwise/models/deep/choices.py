@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.models._shared.folds import MultilabelKFold
+from bagwise.compute.devices import torch_device
+from bagwise.models._shared.held_out import MultilabelKFold
 from bagwise.models.deep.heads import POOLINGS
-from bagwise.utils.devices import torch_device
 
 _FOLDS = 5  # parts of the bags, of which each member sees all but one
 _MOST_UNIONS = 10_000  # bags

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from bagwise.models._shared.scaling import Scaling
+from bagwise.compute.scaling import Scaling
+from bagwise.compute.threads import torch_threads
 from bagwise.models.deep.feed import Feed
 from bagwise.models.deep.network import Plan
 from bagwise.models.deep.scores import mean_scores
 from bagwise.models.deep.training import Member, Settings, Trained, catching_up, train_member
-from bagwise.parallel import torch_threads
 
 
 class Course(NamedTuple):

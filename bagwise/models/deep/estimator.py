@@ -8,12 +8,12 @@ import numpy as np
 from scipy.special import expit
 
 from bagwise.base import MIMLClassifier, Traits
+from bagwise.base._labels import check_piece, pieces_of_shards
 from bagwise.base.blocks import Blocks, is_sharded
 from bagwise.base.parameters import Choice, Device, Flag, Number, Seed, Whole, check_parameters
-from bagwise.models._shared.pieces import check_piece, pieces_of_shards
+from bagwise.compute.devices import load_torch
 from bagwise.models.deep.choices import chosen_device
 from bagwise.models.deep.heads import HEADS, POOLINGS
-from bagwise.utils.devices import load_torch
 
 _LOSSES = ("bce", "ranking+bce", "ranking+asymmetric", "ranking", "asymmetric")
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bagwise.kernels.torch_ops import Segments
-from bagwise.models._shared.scaling import Scaling, apply_scaling
+from bagwise.compute.scaling import Scaling, apply_scaling
+from bagwise.compute.torch_ops import Segments
 
 _SHARE_OF_CARD = 0.5  # of its free memory that the data may take
 _TOGETHER = 1 << 21  # numbers of instances that are put together at once: many small batches, or one

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bagwise.kernels.torch_ops import linear_relu
+from bagwise.compute.torch_ops import linear_relu
 from bagwise.models.deep.heads import head_class
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from bagwise.bags import runs
-from bagwise.models._shared.scaling import Scaling
+from bagwise.compute.scaling import Scaling
+from bagwise.compute.threads import torch_threads
 from bagwise.models.deep.feed import Feed
 from bagwise.models.deep.network import Plan, network_with
-from bagwise.parallel import torch_threads
 
 _BLOCK = 1 << 24  # numbers of instances scored at a time
 

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bagwise.base.blocks import Block, Blocks, gathered
-from bagwise.models._shared.scaling import Scaling, scaling_of
+from bagwise.compute.journal import EMPTIED, current_journal
+from bagwise.compute.parts import report_part
+from bagwise.compute.scaling import Scaling, scaling_of
+from bagwise.compute.threads import read_ahead
 from bagwise.models.deep.ensemble import Course, Ensemble
 from bagwise.models.deep.feed import Feed
 from bagwise.models.deep.training import Member, Trained, catching_up
-from bagwise.parallel import current_journal, read_ahead, report_part
-from bagwise.parallel.journal import EMPTIED
 
 _HELD_OUT = 1 << 28  # bytes of bags held out, of all members together
 _LEAST_HELD_OUT = 50  # bags of each member, however large they are

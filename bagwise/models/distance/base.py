@@ -9,7 +9,7 @@ import numpy as np
 from bagwise.bags import Bags
 from bagwise.base import MIMLClassifier
 from bagwise.base.parameters import Choice, Device, Number
-from bagwise.models._shared.scaling import apply_scaling, learn_scaling
+from bagwise.compute.scaling import apply_scaling, learn_scaling
 from bagwise.models._shared.svm import constant_scores, put_constants
 from bagwise.models.distance.hausdorff import KINDS, hausdorff_distances
 

@@ -25,13 +25,13 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import runs
+from bagwise.compute.devices import card_for
+from bagwise.compute.memo import remembered
+from bagwise.compute.numeric import frozen
+from bagwise.compute.threads import cores, in_threads
 from bagwise.errors import DataError
-from bagwise.kernels.numeric import frozen
 from bagwise.models.distance.hausdorff_kernels import CHUNK, KINDS, dense_bags, sparse_bags
-from bagwise.parallel import cores, in_threads
-from bagwise.utils.devices import card_for
-from bagwise.utils.memo import remembered
-from bagwise.utils.offsets import checked_offsets
+from bagwise.utils.arrays import checked_offsets
 
 __all__ = ["KINDS", "hausdorff_distances"]
 
@@ -97,7 +97,7 @@ def hausdorff_distances(
         return out
     card = None if sparse.issparse(X) or sparse.issparse(Z) else card_for(device, X.shape[0] * Z.shape[0])
     if card is not None:
-        from bagwise.models._shared.pairs_torch import hausdorff
+        from bagwise.models._shared.gpu import hausdorff
 
         return hausdorff(X, offsets, None if symmetric else Z, z_offsets, kind, card)
     # the choice looks at Z alone, so that a bag's distances to Z do not depend on the bags around it

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from bagwise.utils.compiled import kernel, part
+from bagwise.compute.compiled import kernel, part
 
 KINDS = {"max": 0, "average": 1, "min": 2}
 CHUNK = 512  # column instances at a time: two work arrays and some stripes of features stay in the cache

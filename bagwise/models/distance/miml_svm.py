@@ -7,7 +7,7 @@ from sklearn.utils import check_random_state
 
 from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Seed
-from bagwise.models._shared.each_label import each_label
+from bagwise.models._shared.scores import each_label
 from bagwise.models._shared.svm import (
     MACHINE,
     gram,

@@ -12,10 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from bagwise.base.parameters import JOBS, Choice, Number, Rules, Seed, Whole
-from bagwise.models._shared.offset import best_offset
+from bagwise.models._shared.scores import best_offset
 from bagwise.models.diverse_density.objective import distances
 from bagwise.models.svm.base import SCALING, ScaledClassifier
-from bagwise.utils.memory import check_memory
+from bagwise.utils.arrays import check_memory
 
 # what the parameters that all have may be
 CONCEPTS: Rules = {

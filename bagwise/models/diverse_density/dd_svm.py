@@ -9,10 +9,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import Traits
 from bagwise.base.parameters import Number
-from bagwise.kernels.segment import segment_max
-from bagwise.models._shared.each_label import each_label
-from bagwise.models._shared.offset import best_offset
-from bagwise.models._shared.scaling import Scaling, apply_scaling, learn_scaling
+from bagwise.compute.scaling import Scaling, apply_scaling, learn_scaling
+from bagwise.compute.segment import segment_max
+from bagwise.models._shared.scores import best_offset, each_label
 from bagwise.models._shared.svm import MACHINE, gram, precomputed_machine, resolve_gamma
 from bagwise.models.diverse_density.base import CONCEPTS, ConceptClassifier, dense
 from bagwise.models.diverse_density.objective import distances

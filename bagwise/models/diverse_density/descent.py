@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bagwise.kernels.numeric import frozen, reordered_dot
-from bagwise.utils.compiled import kernel, part
+from bagwise.compute.compiled import kernel, part
+from bagwise.compute.numeric import frozen, reordered_dot
 
 Function = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 

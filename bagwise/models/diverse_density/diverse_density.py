@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from bagwise.base import Traits
-from bagwise.models._shared.each_label import each_label
+from bagwise.compute.threads import small_products
+from bagwise.models._shared.scores import each_label
 from bagwise.models.diverse_density.base import CONCEPTS, ConceptClassifier
 from bagwise.models.diverse_density.descent import Minima, minimise_many
 from bagwise.models.diverse_density.objective import NoisyOr, log_odds, noisy_or
 from bagwise.models.diverse_density.starts import starting_rows
 from bagwise.models.svm.base import CELLS
-from bagwise.parallel import small_products
 
 _AT_A_TIME = 256  # starts; more gain nothing
 

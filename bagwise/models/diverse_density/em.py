@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bagwise.kernels.segment import segment_argmax
+from bagwise.compute.segment import segment_argmax
+from bagwise.compute.threads import small_products
 from bagwise.models.diverse_density.descent import minimise_many
 from bagwise.models.diverse_density.objective import OnePerBag, absence, distances
 from bagwise.models.diverse_density.starts import starting_sets
 from bagwise.models.svm.base import CELLS
-from bagwise.parallel import small_products
 
 _STEPS = 200  # of L-BFGS in an M-step
 # relative decrease at which they end: less costs thrice as much. Objectives are then up to a tenth lower on

@@ -7,8 +7,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import Traits
 from bagwise.base.parameters import Whole
-from bagwise.kernels.segment import segment_max
-from bagwise.models._shared.each_label import each_label
+from bagwise.compute.segment import segment_max
+from bagwise.models._shared.scores import each_label
 from bagwise.models.diverse_density.base import CONCEPTS, ConceptClassifier, dense
 from bagwise.models.diverse_density.em import best_run, learn_by_em
 from bagwise.models.diverse_density.objective import distances, log_odds

@@ -13,9 +13,9 @@ import math
 import numpy as np
 
 from bagwise.bags import runs
-from bagwise.kernels.numeric import frozen
-from bagwise.kernels.segment import segment_max, segment_sum
-from bagwise.utils.compiled import kernel, part
+from bagwise.compute.compiled import kernel, part
+from bagwise.compute.numeric import frozen
+from bagwise.compute.segment import segment_max, segment_sum
 
 FLOOR = 1e-10  # of q: an instance at the very point of a concept is a positive one almost surely
 _TINY = 1e-200  # sums of probabilities below which their logarithms are summed instead

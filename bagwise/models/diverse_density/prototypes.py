@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from bagwise.kernels.segment import segment_max
+from bagwise.compute.memo import remembered
+from bagwise.compute.segment import segment_max
 from bagwise.models.diverse_density.diverse_density import learn_densest
 from bagwise.models.diverse_density.objective import distances
 from bagwise.models.svm.base import CELLS
-from bagwise.utils.memo import remembered
 
 
 @remembered

@@ -8,9 +8,9 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from bagwise.kernels.segment import segment_max
+from bagwise.compute.segment import segment_max
+from bagwise.compute.threads import openmp_threads
 from bagwise.models.diverse_density.objective import FLOOR, absence, distances
-from bagwise.parallel import openmp_threads
 
 _CANDIDATES = 300  # instances that concepts are chosen from
 _EXCHANGES = 4  # times that each choice is made, the first time included

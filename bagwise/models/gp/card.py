@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from bagwise.kernels.torch_move import as_tensor, fetched, fitting, streamed
-from bagwise.kernels.torch_ops import Segments, segment_sum
+from bagwise.compute.parts import held
+from bagwise.compute.torch_move import as_tensor, fetched, fitting, streamed
+from bagwise.compute.torch_ops import Segments, segment_sum
 from bagwise.models.gp.features import factor
 from bagwise.models.gp.likelihood import CollectiveLikelihood
 from bagwise.models.gp.solve import block_preconditioner, block_traces, solve_many
 from bagwise.models.gp.sums import Point, Problem, Rows
-from bagwise.parallel import held
 
 __all__ = ["CardProblem", "CardRows", "columns_on_card", "factor_on_card"]
 

@@ -9,11 +9,11 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import instance_rows
-from bagwise.kernels.numeric import frozen
+from bagwise.compute.devices import card_for
+from bagwise.compute.memo import between_bags
+from bagwise.compute.numeric import frozen
+from bagwise.compute.threads import in_threads
 from bagwise.models.gp.gaussian_kernels import gaussian_means, gaussian_pair_sums
-from bagwise.parallel import in_threads
-from bagwise.utils.devices import card_for
-from bagwise.utils.pairs import between_bags
 
 BLOCK = 1400  # instances on each side of a block where the kernel is not the compiled one: 16 MB
 _WORTH_A_THREAD = 100_000  # kernel values, of some nanoseconds each
@@ -126,7 +126,7 @@ class InstanceKernel:
         return lambda X, offsets: self._gaussian(X, offsets, columns, z_offsets) + self.constant
 
     def _on_card(self, X, offsets, Z, z_offsets, card):
-        from bagwise.models._shared.pairs_torch import kernel_sums
+        from bagwise.models._shared.gpu import kernel_sums
 
         def shares(of):
             return None if of is None else np.repeat(1.0 / np.diff(of), np.diff(of))

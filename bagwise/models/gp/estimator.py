@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from bagwise.bags import Bags
 from bagwise.base import MIMLClassifier, Traits
 from bagwise.base.blocks import Block, Blocks, blocks_in_memory, evenly, gathered
+from bagwise.compute.threads import small_products
 from bagwise.models.gp.learn import learn, means_of, unsettled
 from bagwise.models.gp.logistic_kernels import logistic_normal_log_odds
 from bagwise.models.gp.predict import Predictor
@@ -22,7 +23,6 @@ from bagwise.models.gp.select import MOST_BAGS, MOST_INSTANCES, choose
 from bagwise.models.gp.settings import PARAMETERS, check_covariance, check_sums
 from bagwise.models.gp.training import Data, Training
 from bagwise.models.gp.transforms import transform_of, transformed
-from bagwise.parallel import small_products
 
 
 class MIMLGP(MIMLClassifier):

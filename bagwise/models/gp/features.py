@@ -9,9 +9,10 @@ import numpy as np
 from scipy import linalg, sparse
 
 from bagwise.base.blocks import evenly
+from bagwise.compute.parts import Parts, held, map_reduce
+from bagwise.compute.threads import small_products
 from bagwise.models.gp.covariances import InstanceKernel, bag_means, dense
 from bagwise.models.gp.training import Data, FeatureMap, Features, Training, take_bags
-from bagwise.parallel import Parts, held, map_reduce, small_products
 
 EIGEN_LIMIT = 3000  # bags up to which the bags' own Gram matrix is decomposed
 LINEAR_LIMIT = 1000  # features up to which a linear kernel keeps its features whole

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bagwise.utils.compiled import kernel, part
+from bagwise.compute.compiled import kernel, part
 
 __all__ = ["gaussian_means", "gaussian_pair_sums"]
 

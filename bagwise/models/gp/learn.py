@@ -10,6 +10,9 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from bagwise.bags import Bags
+from bagwise.compute.devices import card_for
+from bagwise.compute.parts import Parts, map_reduce
+from bagwise.compute.threads import small_products
 from bagwise.errors import quoted
 from bagwise.models.gp.covariances import InstanceKernel
 from bagwise.models.gp.em import Learned, final_curvature, learn_label_covariance
@@ -18,8 +21,6 @@ from bagwise.models.gp.likelihood import CollectiveLikelihood, StandardLikelihoo
 from bagwise.models.gp.posterior import DENSE_LIMIT, Curvature, block_curvature
 from bagwise.models.gp.sums import Problem, Rows
 from bagwise.models.gp.training import FeatureMap, Features, Training
-from bagwise.parallel import Parts, map_reduce, small_products
-from bagwise.utils.devices import card_for
 
 
 @dataclass

@@ -12,10 +12,10 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit, log_expit
 
-from bagwise.kernels.numeric import frozen
+from bagwise.compute.numeric import frozen
+from bagwise.compute.threads import in_threads
 from bagwise.models.gp.logistic_kernels import logistic_slopes
 from bagwise.models.gp.maximum_kernels import smooth_maximum
-from bagwise.parallel import in_threads
 
 _MANY = 100_000  # latent values from which waking threads pays
 

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from bagwise.kernels.numeric import frozen
-from bagwise.parallel import in_threads
-from bagwise.utils.compiled import kernel, part
+from bagwise.compute.compiled import kernel, part
+from bagwise.compute.numeric import frozen
+from bagwise.compute.threads import in_threads
 
 __all__ = ["logistic_normal_log_odds", "logistic_slopes"]
 

@@ -18,9 +18,9 @@ from scipy import linalg
 from scipy.special import expit, ndtri
 from scipy.stats import qmc
 
-from bagwise.kernels.numeric import frozen
+from bagwise.compute.numeric import frozen
+from bagwise.compute.threads import in_threads
 from bagwise.models.gp.maximum_kernels import largest_of_draws, mean_logistic_of_max
-from bagwise.parallel import in_threads
 
 LARGEST = 256  # instances up to which the latent values of a bag are drawn themselves
 _WORTH_A_THREAD = 100  # instances whose draws take some milliseconds

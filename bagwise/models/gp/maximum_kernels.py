@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from bagwise.kernels.numeric import reordered_dot, splitmix64
-from bagwise.utils.compiled import kernel, part
+from bagwise.compute.compiled import kernel, part
+from bagwise.compute.numeric import reordered_dot, splitmix64
 
 __all__ = ["largest_of_draws", "mean_logistic_of_max", "smooth_maximum"]
 

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 from bagwise.base.blocks import evenly, thinned
-from bagwise.models._shared.scaling import is_text
+from bagwise.compute.scaling import is_text
 from bagwise.models.gp.learn import quick_evidence
 from bagwise.models.gp.training import Training
 from bagwise.models.gp.transforms import apply_transform, is_huge, learn_transform, refuse_huge

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bagwise.compute.parts import Parts, held, map_reduce
 from bagwise.models.gp.solve import block_preconditioner, block_traces, solve_many
-from bagwise.parallel import Parts, held, map_reduce
 
 __all__ = ["Point", "Problem", "Rows"]
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from bagwise.bags import Bags, instance_rows
 from bagwise.base.blocks import thinned
+from bagwise.compute.parts import Parts, held, map_parts
 from bagwise.models.gp.covariances import InstanceKernel, bag_means
-from bagwise.parallel import Parts, held, map_parts
 
 LANDMARK_INSTANCES = 100  # of a landmark bag at the most, of bags in several parts
 

@@ -12,9 +12,9 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags
+from bagwise.compute.parts import Parts, held
+from bagwise.compute.scaling import Scaling, apply_scaling, scaling_of
 from bagwise.errors import DataError, quoted
-from bagwise.models._shared.scaling import Scaling, apply_scaling, scaling_of
-from bagwise.parallel import Parts, held
 
 TRANSFORMS = ("none", "minmax", "standard", "l2", "sqrt", "log", "sqrt-l2", "log-l2")
 _HUGE = 1e100  # squared distances of larger values leave the range of numbers

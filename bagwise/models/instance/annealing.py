@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from bagwise.kernels.segment import segment_argmax
+from bagwise.compute.segment import segment_argmax
+from bagwise.compute.threads import in_threads
 from bagwise.models.instance.trees import grow_tree, votes_of
-from bagwise.parallel import in_threads
 
 
 class Plan(NamedTuple):

@@ -8,14 +8,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import Traits
 from bagwise.base.parameters import Choice, Flag, Number, Whole
+from bagwise.compute.scaling import apply_scaling, learn_scaling
+from bagwise.compute.threads import small_products
 from bagwise.models._shared.instance_softmax import (
     NEVER,
     InstanceSoftmaxClassifier,
     product_size,
 )
-from bagwise.models._shared.scaling import apply_scaling, learn_scaling
 from bagwise.models.instance.lsb_cmm_em import CandidateModel, log_gates, run_em
-from bagwise.parallel import small_products
 
 _PER_LABEL = 5  # components per label of the published settings
 _CELLS = 1 << 22  # gate probabilities computed at a time in prediction

@@ -10,12 +10,12 @@ from sklearn.utils import check_random_state
 
 from bagwise.base import MIMLClassifier, Traits
 from bagwise.base.parameters import JOBS, Choice, Flag, Number, Seed, Whole
-from bagwise.kernels.segment import segment_max
-from bagwise.models._shared.each_label import each_label
-from bagwise.models._shared.scaling import Scaling, in_single, single_scaling
+from bagwise.compute.scaling import Scaling, in_single, single_scaling
+from bagwise.compute.segment import segment_max
+from bagwise.models._shared.scores import each_label
 from bagwise.models._shared.svm import constant_scores, put_constants
 from bagwise.models.instance.annealing import Plan, anneal, mean_votes
-from bagwise.utils.memory import check_memory
+from bagwise.utils.arrays import check_memory
 
 
 class MIForest(MIMLClassifier):

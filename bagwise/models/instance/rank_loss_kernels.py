@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bagwise.kernels.numeric import frozen
-from bagwise.utils.compiled import kernel, part
+from bagwise.compute.compiled import kernel, part
+from bagwise.compute.numeric import frozen
 
 __all__ = ["rank_hinge"]
 

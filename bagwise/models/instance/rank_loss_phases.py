@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import minimize
 
-from bagwise.kernels.segment import segment_argmax, segment_max, segment_softmax
+from bagwise.compute.segment import segment_argmax, segment_max, segment_softmax
 from bagwise.models.instance.rank_loss_kernels import rank_hinge
 
 

@@ -6,14 +6,14 @@ import numpy as np
 
 from bagwise.base import NO_LABEL, MIMLClassifier, Traits
 from bagwise.base.parameters import Choice, Flag, Number, Whole
-from bagwise.kernels.segment import segment_max
+from bagwise.compute.scaling import apply_scaling, learn_scaling
+from bagwise.compute.segment import segment_max
+from bagwise.compute.threads import small_products
 from bagwise.models._shared.instance_softmax import (
     product_size,
 )
-from bagwise.models._shared.offset import best_offset
-from bagwise.models._shared.scaling import apply_scaling, learn_scaling
+from bagwise.models._shared.scores import best_offset
 from bagwise.models.instance.rank_loss_phases import RankLossProblem, lbfgs_phase, pegasos_phase, run_phases
-from bagwise.parallel import small_products
 
 _SOLVERS = {"lbfgs": lbfgs_phase, "pegasos": pegasos_phase}
 

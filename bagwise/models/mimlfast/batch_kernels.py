@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bagwise.compute.compiled import kernel, part
 from bagwise.models.mimlfast.sgd_kernels import cap_norm
-from bagwise.utils.compiled import kernel, part
 
 __all__ = [
     "AdamStep",

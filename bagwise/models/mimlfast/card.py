@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from bagwise.kernels.torch_move import as_tensor, fitting
-from bagwise.kernels.torch_ops import Segments, _reduce
+from bagwise.compute.devices import loops_for_card
+from bagwise.compute.torch_move import as_tensor, fitting
+from bagwise.compute.torch_ops import Segments, _reduce
 from bagwise.models.mimlfast.card_layout import Batch, Layout
 from bagwise.models.mimlfast.card_scores import CardForward
 from bagwise.models.mimlfast.plan import Plan
-from bagwise.utils.devices import loops_for_card
 
 __all__ = ["CardTrainer"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bagwise.kernels.torch_move import as_tensor
+from bagwise.compute.torch_move import as_tensor
 from bagwise.models.mimlfast.card_scores import CardForward
 
 __all__ = ["Batch", "Layout"]

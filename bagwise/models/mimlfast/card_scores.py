@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from bagwise.kernels.torch_move import as_tensor, fetched, fitting, streamed
-from bagwise.kernels.torch_ops import Segments, _reduce
-from bagwise.models._shared.instances_torch import Instances
-from bagwise.models._shared.scaling import Scaling
+from bagwise.compute.scaling import Scaling
+from bagwise.compute.torch_move import as_tensor, fetched, fitting, streamed
+from bagwise.compute.torch_ops import Segments, _reduce
+from bagwise.models._shared.gpu import Instances
 from bagwise.models.mimlfast.scale import Scale
 
 __all__ = ["CardForward", "scaled_instances", "scores_on_card"]

@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from bagwise.kernels.triton_ops import on_its_card
+from bagwise.compute.gpu_triton import on_its_card
 
 _COLUMNS = 128
 

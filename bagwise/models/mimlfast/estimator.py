@@ -11,10 +11,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import MIMLClassifier, Traits, best_rows
+from bagwise.base._labels import check_piece
 from bagwise.base.parameters import check_parameters
-from bagwise.models._shared.margins import margins
-from bagwise.models._shared.offset import best_offset
-from bagwise.models._shared.pieces import check_piece
+from bagwise.compute.devices import card_for
+from bagwise.compute.threads import Workers
+from bagwise.models._shared.scores import best_offset, margins
 from bagwise.models.mimlfast.forward import N_SLICES, make_forward
 from bagwise.models.mimlfast.plan import PARAMETERS, RULES, SMALL, make_plan
 from bagwise.models.mimlfast.predict import bag_scores, instance_scores, sub_concepts
@@ -23,8 +24,6 @@ from bagwise.models.mimlfast.sgd import answer
 from bagwise.models.mimlfast.shards import learn_from_parts, scale_of_parts
 from bagwise.models.mimlfast.stream import learn_piece, piece_plan
 from bagwise.models.mimlfast.train import initial_state, learn
-from bagwise.parallel import Workers
-from bagwise.utils.devices import card_for
 
 _IN_USE = 0.05  # share of a label's bags that makes a sub-concept count as used
 

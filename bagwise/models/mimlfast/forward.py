@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags
-from bagwise.kernels.numeric import frozen
+from bagwise.compute.numeric import frozen
+from bagwise.compute.threads import Workers
 from bagwise.models.mimlfast.batch_kernels import best_scores, gather_dense, gather_sparse
 from bagwise.models.mimlfast.memory import SliceMemory
 from bagwise.models.mimlfast.plan import Plan
 from bagwise.models.mimlfast.scale import Scale, matching_form
-from bagwise.parallel import Workers
 
 __all__ = ["N_SLICES", "Forward", "make_forward", "n_slices"]
 

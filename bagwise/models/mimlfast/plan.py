@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bagwise.base.parameters import JOBS, Choice, Device, Flag, Number, Rules, Seed, Whole
-from bagwise.models._shared.scaling import is_text
+from bagwise.compute.scaling import is_text
 
 __all__ = ["MOST_HELD_OUT", "PARAMETERS", "RULES", "SMALL", "SUB_CONCEPTS", "Plan", "make_plan"]
 

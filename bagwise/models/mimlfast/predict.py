@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags, runs
-from bagwise.kernels.segment import segment_argmax, segment_max
-from bagwise.utils.devices import card_for
+from bagwise.compute.devices import card_for
+from bagwise.compute.segment import segment_argmax, segment_max
 
 __all__ = ["CELLS", "bag_scores", "instance_scores", "sub_concepts"]
 

@@ -1,7 +1,7 @@
 """MIMLfast's view of instances: ``z = ((x - mean) * factor, constant)``, of a fixed mean length.
 
 The model is bilinear with a fixed margin and fixed caps, so the length of instances is a setting of its own;
-centre and spread of features are those of `bagwise.models._shared.scaling`.
+centre and spread of features are those of `bagwise.compute.scaling`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from bagwise.models._shared.scaling import is_text, learn_scaling
+from bagwise.compute.scaling import is_text, learn_scaling
 
 __all__ = ["Scale", "learn_scale", "matching_form"]
 

@@ -13,8 +13,9 @@ from sklearn.utils import check_random_state
 
 from bagwise.bags import Bags
 from bagwise.base.parameters import check_parameters
+from bagwise.compute.threads import Workers, run
 from bagwise.errors import DataError
-from bagwise.models._shared.folds import MultilabelKFold
+from bagwise.models._shared.held_out import MultilabelKFold
 from bagwise.models.mimlfast.estimator import MIMLFast
 from bagwise.models.mimlfast.forward import N_SLICES, make_forward
 from bagwise.models.mimlfast.memory import LabelRows
@@ -22,7 +23,6 @@ from bagwise.models.mimlfast.plan import SUB_CONCEPTS, Plan, make_plan
 from bagwise.models.mimlfast.scale import learn_scale, matching_form
 from bagwise.models.mimlfast.sgd import scaled_copy
 from bagwise.models.mimlfast.train import Outcome, initial_state, make_trainer, train
-from bagwise.parallel import Workers, run
 from bagwise.utils.progress import progress
 
 PAPER_GRID: dict[str, Sequence[Any]] = {

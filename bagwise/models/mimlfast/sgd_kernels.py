@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bagwise.kernels.numeric import reordered_dot, splitmix64
-from bagwise.utils.compiled import kernel, part
+from bagwise.compute.compiled import kernel, part
+from bagwise.compute.numeric import reordered_dot, splitmix64
 
 __all__ = [
     "Factors",

@@ -13,14 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bagwise.base.blocks import Block, Blocks
-from bagwise.models._shared.scaling import scaling_of
+from bagwise.compute.parts import map_parts, map_reduce
+from bagwise.compute.scaling import scaling_of
+from bagwise.compute.threads import Workers
 from bagwise.models.mimlfast.batches import BatchTrainer
 from bagwise.models.mimlfast.forward import make_forward
 from bagwise.models.mimlfast.memory import LabelRows
 from bagwise.models.mimlfast.plan import MOST_HELD_OUT, Plan
 from bagwise.models.mimlfast.scale import Scale
 from bagwise.models.mimlfast.train import Learned, held_out_loss, initial_state
-from bagwise.parallel import Workers, map_parts, map_reduce
 
 __all__ = ["learn_from_parts", "scale_of_parts"]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bagwise.utils.compiled import kernel
+from bagwise.compute.compiled import kernel
 
 
 class CountRows(NamedTuple):

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags
+from bagwise.compute.threads import small_products
 from bagwise.models.mimlmix.loops import spread
 from bagwise.models.mimlmix.views import ViewRows
-from bagwise.parallel import small_products
 
 _BLOCK = 4096  # rows that are copied at a time
 _LONG = 1e8  # nanoseconds that are worth asking the matrix library to use one thread, which takes 5 ms

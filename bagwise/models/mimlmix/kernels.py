@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bagwise.kernels.numeric import exp_digamma, frozen, reordered_dot
-from bagwise.utils.compiled import kernel, part
+from bagwise.compute.compiled import kernel, part
+from bagwise.compute.numeric import exp_digamma, frozen, reordered_dot
 
 _TINY, _LEAST = 1e-290, 1e-300
 # Labels with a smaller share of a bag's mass are set aside until the last sweep, which sees all again.

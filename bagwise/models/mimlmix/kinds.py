@@ -19,10 +19,10 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags
+from bagwise.compute.parts import Parts, map_parts, map_reduce
+from bagwise.compute.scaling import TEXT_SHARE, scaling_of
 from bagwise.errors import DataError, quoted
-from bagwise.models._shared.scaling import TEXT_SHARE, scaling_of
 from bagwise.models.mimlmix.settings import by_view
-from bagwise.parallel import Parts, map_parts, map_reduce
 
 _ZEROS_OF_COUNTS = 0.75  # share of zeros from which whole numbers are taken for counts of words
 _MANY = 256  # features in use from which a sparse view is not made dense unless it is said to be Gaussian
@@ -66,7 +66,7 @@ def kind_of(name: str, parts: Parts, facts: dict[str, Any] | None = None) -> str
 
     Examples
     --------
-    >>> from bagwise.parallel import held
+    >>> from bagwise.compute.parts import held
     >>> counts, others = Bags([[0.0, 0.0, 2.0, 0.0]], [0, 1]), Bags([[0.5, 0.0]], [0, 1])
     >>> kind_of("a", held(counts)), kind_of("b", held(others))
     ('counts', 'gaussian')

@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 
 from bagwise.base.blocks import blocks_in_memory, evenly, gathered
 from bagwise.base.parameters import check_parameters
+from bagwise.compute.threads import small_products
 from bagwise.errors import DataError
 from bagwise.models.mimlmix import settings as settings_of
 from bagwise.models.mimlmix.answers import MixtureAnswers
@@ -19,7 +20,6 @@ from bagwise.models.mimlmix.parts import Components, OverParts, as_views, view_p
 from bagwise.models.mimlmix.select import Held, best_threshold, choose_settings, held_out_threshold
 from bagwise.models.mimlmix.stream import grow, step_size, stream_step
 from bagwise.models.mimlmix.topics import choose_n_topics, fit_topics, label_distributions
-from bagwise.parallel import small_products
 
 _SEED_LIMIT = 2**31 - 1
 _MOST_COMPARED, _MOST_SETS = 4300, 200_000  # bags of several parts behind settings, and behind topics

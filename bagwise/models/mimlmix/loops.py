@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.special import digamma, logsumexp
 
-from bagwise.kernels.numeric import frozen
+from bagwise.compute.numeric import frozen
+from bagwise.compute.threads import cores, in_threads
 from bagwise.models.mimlmix.kernels import Bounds, Pairs, Room, infer_bags, share_out
-from bagwise.parallel import cores, in_threads
 
 # Roughly, in nanoseconds: what is worth another thread, and what one pair of an instance and a label costs.
 _WORTH_A_THREAD = 3e5

@@ -14,9 +14,9 @@ import numpy as np
 
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.base.blocks import Block, Blocks
+from bagwise.compute.parts import map_reduce
 from bagwise.models.mimlmix.em import Layout, Statistics, collect_statistics
 from bagwise.models.mimlmix.views import from_parts, sparse_parts
-from bagwise.parallel import map_reduce
 
 __all__ = ["OverParts", "as_views", "view_names", "view_parts"]
 

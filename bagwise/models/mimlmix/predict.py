@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags, runs
-from bagwise.kernels.numeric import frozen
+from bagwise.compute.numeric import frozen
 from bagwise.models.mimlmix import count_kernels, kernels
 from bagwise.models.mimlmix.em import starts
 from bagwise.models.mimlmix.gaussian import log_densities, standardised

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bagwise.kernels.numeric import exp_digamma, reordered_dot, splitmix64
+from bagwise.compute.compiled import kernel, part
+from bagwise.compute.numeric import exp_digamma, reordered_dot, splitmix64
 from bagwise.models.mimlmix.kernels import aligned
-from bagwise.utils.compiled import kernel, part
 
 _NEGLIGIBLE = 1e-4  # share of a label set below which a topic is set aside
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.kernels.numeric import frozen
+from bagwise.compute.numeric import frozen
 from bagwise.metrics import average_precision
 from bagwise.models.mimlmix import topic_kernels as kernels
 from bagwise.models.mimlmix.em import starts

@@ -15,7 +15,7 @@ from scipy import sparse
 from scipy.special import gammaln
 
 from bagwise.bags import Bags
-from bagwise.kernels.numeric import frozen
+from bagwise.compute.numeric import frozen
 from bagwise.models.mimlmix import count_kernels, kernels
 from bagwise.models.mimlmix.loops import spread
 

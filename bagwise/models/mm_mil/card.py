@@ -17,17 +17,18 @@ import torch
 from sklearn.utils import check_random_state
 
 from bagwise.bags import instance_rows, runs
-from bagwise.kernels.torch_move import as_tensor, fetched, fitting, streamed
-from bagwise.kernels.torch_ops import Segments, _reduce, segment_argmax, transposed_product
-from bagwise.models._shared.instances_torch import standard_on_card
-from bagwise.models._shared.scaling import Scaling, apply_scaling
+from bagwise.compute.devices import loops_for_card
+from bagwise.compute.optim import Lockstep
+from bagwise.compute.scaling import Scaling, apply_scaling
+from bagwise.compute.threads import small_products
+from bagwise.compute.torch_move import as_tensor, fetched, fitting, streamed
+from bagwise.compute.torch_ops import Segments, _reduce, segment_argmax, transposed_product
+from bagwise.models._shared.gpu import standard_on_card
 from bagwise.models.mm_mil.card_features import CardFeatures, FeaturesOf
 from bagwise.models.mm_mil.features import Kernel, landmark_kernel
 from bagwise.models.mm_mil.parts import OfParts, together, varying
 from bagwise.models.mm_mil.problem import to_cluster
 from bagwise.models.mm_mil.solvers import Solution
-from bagwise.parallel import Lockstep, small_products
-from bagwise.utils.devices import loops_for_card
 
 __all__ = ["learn_on_card", "log_odds", "losses", "predicted_on_card"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bagwise.kernels.torch_move import as_tensor, moved, streamed
-from bagwise.models._shared.scaling import Scaling
+from bagwise.compute.scaling import Scaling
+from bagwise.compute.torch_move import as_tensor, moved, streamed
 from bagwise.models.mm_mil.features import Kernel
 
 __all__ = ["CardFeatures", "FeaturesOf"]

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from bagwise.kernels.triton_ops import on_its_card
+from bagwise.compute.gpu_triton import on_its_card
 
 _BLOCK = 64  # bags and columns of one program
 

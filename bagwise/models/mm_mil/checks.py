@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from bagwise.base.blocks import Block, Blocks, gathered
+from bagwise.compute.memo import remembered
+from bagwise.compute.parts import map_parts
 from bagwise.errors import quoted
-from bagwise.parallel import map_parts
-from bagwise.utils.memo import remembered
 
 
 def warn_of_contradictions(blocks: Blocks) -> None:

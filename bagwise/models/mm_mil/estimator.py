@@ -14,16 +14,16 @@ from sklearn.utils.validation import check_is_fitted
 from bagwise.base import MIMLClassifier, Traits
 from bagwise.base.blocks import blocks_in_memory
 from bagwise.base.parameters import JOBS, Choice, Device, Flag, Number, Seed, Whole
-from bagwise.kernels.segment import segment_argmax, segment_max
-from bagwise.models._shared.each_label import constant_score, each_label
-from bagwise.models._shared.scaling import apply_scaling, is_text, learn_scaling, scaling_of
+from bagwise.compute.devices import card_for
+from bagwise.compute.scaling import apply_scaling, is_text, learn_scaling, scaling_of
+from bagwise.compute.segment import segment_argmax, segment_max
+from bagwise.models._shared.scores import constant_score, each_label
 from bagwise.models.mm_mil.checks import warn_of_contradictions
 from bagwise.models.mm_mil.features import landmark_features, similarities
 from bagwise.models.mm_mil.kernels import instance_posteriors
 from bagwise.models.mm_mil.parts import drawn_landmarks, learn_labels
 from bagwise.models.mm_mil.select import select_n_clusters
 from bagwise.models.mm_mil.solvers import learn_label
-from bagwise.utils.devices import card_for
 
 __all__ = ["MMMIL", "select_n_clusters"]
 

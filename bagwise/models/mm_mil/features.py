@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
 
-from bagwise.models._shared.scaling import Scaling, apply_scaling, learn_scaling
-from bagwise.parallel import small_products
-from bagwise.utils.memo import remembered
+from bagwise.compute.memo import remembered
+from bagwise.compute.scaling import Scaling, apply_scaling, learn_scaling
+from bagwise.compute.threads import small_products
 
 N_PAIRS = 2000  # pairs of instances from which the median distance is taken
 

@@ -15,8 +15,8 @@ import math
 
 import numpy as np
 
-from bagwise.kernels.numeric import exp_of_negatives
-from bagwise.utils.compiled import kernel, part
+from bagwise.compute.compiled import kernel, part
+from bagwise.compute.numeric import exp_of_negatives
 
 __all__ = ["bag_losses", "instance_posteriors"]
 

@@ -13,8 +13,8 @@ import numpy as np
 from scipy.special import expit, log_expit, log_softmax, logsumexp, softmax
 
 from bagwise.bags import runs
-from bagwise.kernels.numeric import frozen
-from bagwise.kernels.segment import segment_argmax
+from bagwise.compute.numeric import frozen
+from bagwise.compute.segment import segment_argmax
 from bagwise.models.mm_mil.kernels import bag_losses
 
 _CHUNK = 1 << 17  # numbers of Phi worked on at a time: they stay in the cache between the two products

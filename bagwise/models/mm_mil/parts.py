@@ -9,8 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bagwise.base.blocks import Block, Blocks, evenly, rows_at
-from bagwise.kernels.segment import segment_argmax
-from bagwise.models._shared.scaling import Scaling, apply_scaling
+from bagwise.compute.optim import Lockstep
+from bagwise.compute.parts import Parts, add, map_reduce
+from bagwise.compute.scaling import Scaling, apply_scaling
+from bagwise.compute.segment import segment_argmax
+from bagwise.compute.threads import small_products
 from bagwise.models.mm_mil.features import N_PAIRS, Kernel, gaussian_kernel, kernel_of
 from bagwise.models.mm_mil.objective import BagLosses, Descended
 from bagwise.models.mm_mil.problem import (
@@ -21,7 +24,6 @@ from bagwise.models.mm_mil.problem import (
     inherited_weights,
 )
 from bagwise.models.mm_mil.solvers import Solution, start_and_solve
-from bagwise.parallel import Lockstep, Parts, add, map_reduce, small_products
 
 __all__ = ["OfParts", "drawn_landmarks", "learn_labels", "together"]
 

@@ -9,9 +9,9 @@ import numpy as np
 from scipy.optimize import minimize
 
 from bagwise.base.blocks import evenly
-from bagwise.kernels.segment import segment_argmax
+from bagwise.compute.memo import remembered
+from bagwise.compute.segment import segment_argmax
 from bagwise.models.mm_mil.objective import BagLosses, Descended
-from bagwise.utils.memo import remembered
 
 EXPERT_ITERATIONS = 30  # of the regression that only makes a start
 MOST_ROWS = 2000  # instances, and witnesses, of positive bags that are clustered

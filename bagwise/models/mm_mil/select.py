@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold, StratifiedKFold, check_cv
 
 from bagwise.base.parameters import check_parameters
-from bagwise.parallel import run
+from bagwise.compute.threads import run
 
 
 def select_n_clusters(

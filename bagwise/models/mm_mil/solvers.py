@@ -10,6 +10,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import softmax
 
+from bagwise.compute.threads import small_products
 from bagwise.models.mm_mil.objective import (
     activations,
     log_expert,
@@ -22,7 +23,6 @@ from bagwise.models.mm_mil.objective import (
 )
 from bagwise.models.mm_mil.problem import Problem
 from bagwise.models.mm_mil.start import starting_points
-from bagwise.parallel import small_products
 
 SHARPNESS = (1.0, 3.0, 10.0, 30.0)
 _MEMORY = 20  # corrections kept by L-BFGS

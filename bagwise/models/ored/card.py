@@ -16,16 +16,16 @@ from scipy.special import logsumexp
 
 from bagwise.bags import instance_rows, runs
 from bagwise.base.blocks import Block, Blocks, InMemory
-from bagwise.kernels.torch_move import as_tensor, streamed
-from bagwise.kernels.torch_ops import transposed_product
-from bagwise.models._shared.instances_torch import Folded, Instances
-from bagwise.models._shared.scaling import Scaling
+from bagwise.compute.parts import Parts, held
+from bagwise.compute.scaling import Scaling
+from bagwise.compute.torch_move import as_tensor, streamed
+from bagwise.compute.torch_ops import transposed_product
+from bagwise.models._shared.gpu import Folded, Instances
 from bagwise.models.ored.known import Known
 from bagwise.models.ored.likelihood import Phantoms
 from bagwise.models.ored.parts import Setup, clamps_of, usable, with_background
 from bagwise.models.ored.union_posterior import EXACT, union_residual
 from bagwise.models.ored.union_torch import groups_of, union_residuals
-from bagwise.parallel import Parts, held
 
 __all__ = ["CardBlocks", "CardLikelihood", "likelihood_on_card", "logits_on_card"]
 

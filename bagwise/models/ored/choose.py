@@ -15,8 +15,10 @@ import numpy as np
 from sklearn.base import clone
 
 from bagwise.base.blocks import Block, Blocks
+from bagwise.compute.parts import map_parts, map_reduce
+from bagwise.compute.scaling import TEXT_SHARE
 from bagwise.errors import DataError
-from bagwise.models._shared.decisions import (
+from bagwise.models._shared.held_out import (
     Calibration,
     HeldOut,
     calibrate,
@@ -24,9 +26,7 @@ from bagwise.models._shared.decisions import (
     labels_of,
     log_loss,
 )
-from bagwise.models._shared.scaling import TEXT_SHARE
 from bagwise.models.ored.parts import facts_in_memory, first_facts
-from bagwise.parallel import map_parts, map_reduce
 
 __all__ = ["Setting", "choose", "settings"]
 

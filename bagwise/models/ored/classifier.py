@@ -14,12 +14,11 @@ from sklearn.utils import check_random_state
 from bagwise.bags import Bags
 from bagwise.base import NO_LABEL, MIMLClassifier, Traits
 from bagwise.base.parameters import JOBS, Choice, Flag, HasMethod, Seed, Whole
+from bagwise.compute.calibration import fit_sigmoids
+from bagwise.compute.threads import run, threads
 from bagwise.errors import DataError
-from bagwise.models._shared.calibration import fit_sigmoids
-from bagwise.models._shared.each_label import constant_score
-from bagwise.models._shared.folds import MultilabelKFold
-from bagwise.models._shared.margins import margins
-from bagwise.models._shared.pooled_probabilities import pooled, safe_logit
+from bagwise.models._shared.held_out import MultilabelKFold
+from bagwise.models._shared.scores import constant_score, margins, pooled, safe_logit
 from bagwise.models.ored.estimator import ORedLogisticRegression
 from bagwise.models.ored.rounds import (
     FLOOR,
@@ -29,7 +28,6 @@ from bagwise.models.ored.rounds import (
     left_out_probabilities,
     maximisation,
 )
-from bagwise.parallel import run, threads
 
 
 class ORedClassifier(MIMLClassifier):

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import NO_LABEL, Traits
 from bagwise.base.parameters import JOBS, Choice, Device, Flag, Number, Rules, Seed, Whole
-from bagwise.models._shared.scaling import apply_scaling
+from bagwise.compute.scaling import apply_scaling
 from bagwise.models.ored.learner import ORedLearner
 from bagwise.models.ored.likelihood import posterior
 from bagwise.models.ored.parts import card_of, with_background

@@ -10,9 +10,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from bagwise.base.blocks import blocks_in_memory
+from bagwise.compute.parts import map_reduce
+from bagwise.compute.scaling import scaling_of
+from bagwise.compute.threads import small_products, threads
 from bagwise.errors import DataError, quoted
 from bagwise.models._shared.instance_softmax import NEVER, InstanceSoftmaxClassifier, product_size
-from bagwise.models._shared.scaling import scaling_of
 from bagwise.models.ored.choose import choose
 from bagwise.models.ored.em import climb_em
 from bagwise.models.ored.likelihood import climb_lbfgs
@@ -28,7 +30,6 @@ from bagwise.models.ored.parts import (
     scaled_rows,
     usable,
 )
-from bagwise.parallel import map_reduce, small_products, threads
 from bagwise.preprocessing.rbf_dictionary import RBFDictionary
 
 
@@ -39,7 +40,7 @@ class ORedLearner(InstanceSoftmaxClassifier):
         blocks = blocks_in_memory(bags, Y, weights, known)
         card = card_of(self._fit_device, bags)
         if card is not None:
-            from bagwise.models._shared.instances_torch import Instances
+            from bagwise.models._shared.gpu import Instances
             from bagwise.models.ored.card import CardBlocks
 
             blocks = CardBlocks(blocks.only(), Instances(bags.X, card))

@@ -9,11 +9,11 @@ import numpy as np
 
 from bagwise.bags import instance_rows
 from bagwise.base.blocks import Block, Blocks
-from bagwise.models._shared.scaling import Scaling, apply_scaling, is_text, positive_rows
+from bagwise.compute.devices import card_for
+from bagwise.compute.parts import Parts, map_reduce
+from bagwise.compute.scaling import Scaling, apply_scaling, is_text, positive_rows
 from bagwise.models.ored.known import Known, known_classes
 from bagwise.models.ored.likelihood import UnionLikelihood, posterior
-from bagwise.parallel import Parts, map_reduce
-from bagwise.utils.devices import card_for
 
 __all__ = ["Setup", "SummedLikelihood", "Treatment", "card_of", "count_bags", "prepared", "rows", "usable"]
 

@@ -7,6 +7,7 @@ zero, the algorithms of the paper) are marked as left; ``union_posterior.py`` ha
 
 import numpy as np
 
+from bagwise.compute.compiled import kernel, part
 from bagwise.models.ored.union_cover import SMALLEST_COVER, forward_backward
 from bagwise.models.ored.union_inclusion import LOW_LABELS, UNIT_ROUNDOFF, inclusion_exclusion, roundings
 from bagwise.models.ored.union_rows import (
@@ -18,7 +19,6 @@ from bagwise.models.ored.union_rows import (
     softmax_rows,
     write_rows,
 )
-from bagwise.utils.compiled import kernel, part
 
 __all__ = [
     "AUTO",

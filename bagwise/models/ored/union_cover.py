@@ -28,7 +28,7 @@ is still below 1e-297 and harmless for a cover above 1e-280. Below it the result
 
 import numpy as np
 
-from bagwise.utils.compiled import part
+from bagwise.compute.compiled import part
 
 __all__ = ["SMALLEST_COVER", "forward_backward", "normalise", "segment_length", "segment_lengths"]
 

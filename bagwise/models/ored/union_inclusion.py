@@ -15,8 +15,8 @@ refused. Where q_i(S) underflows so does r_i(c), and what is lost is below F(S) 
 
 import numpy as np
 
+from bagwise.compute.compiled import part
 from bagwise.models.ored.union_cover import normalise
-from bagwise.utils.compiled import part
 
 __all__ = [
     "LOW_LABELS",

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from bagwise.compute.compiled import kernel, part
 from bagwise.models.ored.union_bags import AUTO, FORWARD_BACKWARD, INCLUSION, TOLERANCE, WIDE, first_choice
 from bagwise.models.ored.union_cover import forward_backward, normalise
 from bagwise.models.ored.union_inclusion import (
@@ -14,7 +15,6 @@ from bagwise.models.ored.union_inclusion import (
     subset_sums,
 )
 from bagwise.models.ored.union_rows import EXACT, IMPOSSIBLE, restrict_rows, write_bag
-from bagwise.utils.compiled import kernel, part
 
 __all__ = ["many_labels"]
 

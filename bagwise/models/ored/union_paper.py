@@ -14,8 +14,8 @@ References
 
 import numpy as np
 
+from bagwise.compute.compiled import kernel, part
 from bagwise.models.ored.union_rows import EXACT, write_bag
-from bagwise.utils.compiled import kernel, part
 
 __all__ = ["forward", "forward_substitution", "paper_bags"]
 

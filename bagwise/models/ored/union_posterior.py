@@ -6,7 +6,8 @@ This is the expectation step of ORed logistic regression. The algorithms for one
 
 import numpy as np
 
-from bagwise.kernels.numeric import frozen
+from bagwise.compute.numeric import frozen
+from bagwise.compute.threads import in_threads
 from bagwise.models.ored.union_bags import FORWARD, METHODS, SUBSTITUTION, WIDE, union_bags
 from bagwise.models.ored.union_cover import segment_lengths
 from bagwise.models.ored.union_inclusion import LOW_LABELS
@@ -14,7 +15,6 @@ from bagwise.models.ored.union_many import many_labels
 from bagwise.models.ored.union_paper import paper_bags
 from bagwise.models.ored.union_rows import EXACT, IMPOSSIBLE, LEFT, SKIPPED, TOO_MANY_LABELS, Task, Workspace
 from bagwise.models.ored.union_wide import wide_bags
-from bagwise.parallel import in_threads
 
 __all__ = [
     "EXACT",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bagwise.utils.compiled import part
+from bagwise.compute.compiled import part
 
 __all__ = [
     "Task",

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from bagwise.bags import runs
-from bagwise.kernels.torch_move import as_tensor
-from bagwise.kernels.torch_ops import Segments, segment_sum
-from bagwise.utils.devices import loops_for_card
+from bagwise.compute.devices import loops_for_card
+from bagwise.compute.torch_move import as_tensor
+from bagwise.compute.torch_ops import Segments, segment_sum
 
 __all__ = ["MOST_LABELS", "TOLERANCE", "Group", "groups_of", "union_residuals"]
 

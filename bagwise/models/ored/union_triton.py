@@ -15,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from bagwise.kernels.triton_ops import on_its_card
+from bagwise.compute.gpu_triton import on_its_card
 
 _CELLS = 2048  # logits of one program of the first step
 _FEW = 4  # labels up to which several bags go together,

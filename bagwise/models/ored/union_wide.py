@@ -6,9 +6,9 @@ the model that doubles end, below 1e-280: confident instances, none of which wan
 
 import numpy as np
 
+from bagwise.compute.compiled import kernel, part
 from bagwise.models.ored.union_cover import normalise, segment_length
 from bagwise.models.ored.union_rows import EXACT, IMPOSSIBLE, restrict_rows, write_bag
-from bagwise.utils.compiled import kernel, part
 
 __all__ = ["wide_bags", "wide_forward_backward"]
 

@@ -15,8 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 from bagwise.base import MIMLClassifier, Traits
 from bagwise.base.blocks import Block, Blocks, blocks_in_memory
 from bagwise.base.parameters import Number, Several, Whole
-from bagwise.models._shared.scaling import Scaling, apply_scaling, scaling_of
-from bagwise.parallel import Parts, map_reduce, small_products
+from bagwise.compute.parts import Parts, map_reduce
+from bagwise.compute.scaling import Scaling, apply_scaling, scaling_of
+from bagwise.compute.threads import small_products
 from bagwise.preprocessing.statistics import Statistic, bag_statistics
 
 __all__ = ["PooledLogisticRegression"]

@@ -11,7 +11,7 @@ from scipy import sparse
 from bagwise.bags import Bags, runs
 from bagwise.base import MIMLClassifier
 from bagwise.base.parameters import Choice
-from bagwise.models._shared.scaling import SCALINGS, apply_scaling, learn_scaling
+from bagwise.compute.scaling import SCALINGS, apply_scaling, learn_scaling
 from bagwise.models._shared.svm import constant_scores, put_constants
 
 SCALING = Choice(*SCALINGS)  # what the parameter may be

@@ -11,10 +11,10 @@ from scipy import sparse
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.base import MIMLClassifier, Traits, best_labels
 from bagwise.base.parameters import JOBS, Choice, Number, PerView
+from bagwise.compute.scaling import apply_scaling, learn_scaling
+from bagwise.compute.segment import segment_sum
 from bagwise.errors import DataError
-from bagwise.kernels.segment import segment_sum
-from bagwise.models._shared.each_label import each_label
-from bagwise.models._shared.scaling import apply_scaling, learn_scaling
+from bagwise.models._shared.scores import each_label
 from bagwise.models._shared.svm import (
     MACHINE,
     constant_scores,
@@ -25,7 +25,7 @@ from bagwise.models._shared.svm import (
     weights_of,
 )
 from bagwise.models.svm.base import CELLS, SCALING, bag_matrix, blocks, short_indices
-from bagwise.utils.memory import check_memory
+from bagwise.utils.arrays import check_memory
 
 _ONLY = "bags"  # name of the view of bags that have one
 

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from bagwise.base import Traits
 from bagwise.base.parameters import Number, Whole
-from bagwise.kernels.segment import segment_max, segment_mean
+from bagwise.compute.segment import segment_max, segment_mean
 from bagwise.models._shared.svm import MACHINE, gram, resolve_gamma
 from bagwise.models.svm.base import SCALING, ScaledClassifier
 from bagwise.models.svm.coupled import Coupled, Solution, maximise

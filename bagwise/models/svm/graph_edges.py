@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 from scipy.spatial.distance import pdist, squareform
 
-from bagwise.utils.memory import check_memory
+from bagwise.utils.arrays import check_memory
 
 __all__ = ["bag_edges", "edge_features"]
 

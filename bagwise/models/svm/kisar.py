@@ -7,11 +7,11 @@ from sklearn.utils import check_random_state
 
 from bagwise.base import Traits
 from bagwise.base.parameters import Choice, Number, Seed, Whole
-from bagwise.kernels.segment import segment_max
+from bagwise.compute.segment import segment_max
+from bagwise.compute.threads import small_products
 from bagwise.models._shared.svm import gram, labels_by_rule
 from bagwise.models.svm.base import SCALING, ScaledClassifier
 from bagwise.models.svm.shared_prototypes import mean_distance, prototypes, relations, share_prototypes
-from bagwise.parallel import small_products
 
 RELATIONS = ("off_diagonal_mean", "mean", "conditional", "identity", "all")
 

@@ -12,9 +12,9 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import eigh, solve_triangular
 
+from bagwise.compute.threads import small_products
 from bagwise.models._shared.svm import gram
-from bagwise.parallel import small_products
-from bagwise.utils.memory import check_memory
+from bagwise.utils.arrays import check_memory
 
 __all__ = ["Span", "landmark_span"]
 

@@ -6,8 +6,9 @@ import numpy as np
 
 from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice
-from bagwise.kernels.segment import segment_max
-from bagwise.models._shared.each_label import each_label
+from bagwise.compute.segment import segment_max
+from bagwise.compute.threads import small_products
+from bagwise.models._shared.scores import each_label
 from bagwise.models._shared.svm import (
     MACHINE,
     gram,
@@ -18,8 +19,7 @@ from bagwise.models._shared.svm import (
 )
 from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier
 from bagwise.models.svm.set_kernel import set_kernel
-from bagwise.parallel import small_products
-from bagwise.utils.memory import check_memory
+from bagwise.utils.arrays import check_memory
 
 _AT_A_TIME = 2000  # negative instances that join the machine of a label at a time
 _TOL = 1e-4  # of the machines; with 1e-6 those of Scene take minutes at larger C

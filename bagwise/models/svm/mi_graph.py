@@ -7,13 +7,13 @@ import numpy as np
 from bagwise.bags import Bags
 from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Device, Number, Whole
+from bagwise.compute.threads import small_products
 from bagwise.errors import DataError
-from bagwise.models._shared.each_label import each_label
+from bagwise.models._shared.scores import each_label
 from bagwise.models._shared.svm import precomputed_machine, resolve_gamma, weights_of
 from bagwise.models.svm.base import SCALING, ScaledClassifier
 from bagwise.models.svm.graph_edges import bag_edges
 from bagwise.models.svm.set_kernel import own_kernels, set_kernel
-from bagwise.parallel import small_products
 
 _GAMMA = (Choice("scale"), Number(above=0))
 MOST_EDGE_PAIRS = 4e10  # pairs of directed edges: some ten minutes of two cores

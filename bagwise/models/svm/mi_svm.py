@@ -11,11 +11,11 @@ from sklearn.svm import SVC
 
 from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Number, Whole
-from bagwise.kernels.segment import segment_argmax, segment_max, segment_mean
-from bagwise.models._shared.each_label import each_label
+from bagwise.compute.segment import segment_argmax, segment_max, segment_mean
+from bagwise.compute.threads import small_products
+from bagwise.models._shared.scores import each_label
 from bagwise.models._shared.svm import MACHINE, gram, resolve_gamma, weights_of
 from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, bag_matrix
-from bagwise.parallel import small_products
 
 
 class MISVM(ScaledClassifier):

@@ -11,13 +11,13 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Number
-from bagwise.kernels.segment import segment_max, segment_sum
-from bagwise.models._shared.each_label import each_label
+from bagwise.compute.memo import remembered
+from bagwise.compute.segment import segment_max, segment_sum
+from bagwise.compute.threads import small_products
+from bagwise.models._shared.scores import each_label
 from bagwise.models._shared.svm import MACHINE, resolve_gamma
 from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, row_blocks
-from bagwise.parallel import small_products
-from bagwise.utils.memo import remembered
-from bagwise.utils.memory import check_memory
+from bagwise.utils.arrays import check_memory
 from bagwise.utils.progress import progress
 
 _KEPT = 1e-9  # smaller weights are noise of the solver

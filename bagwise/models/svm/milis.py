@@ -10,11 +10,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Number, Whole
-from bagwise.kernels.segment import segment_argmax
+from bagwise.compute.segment import segment_argmax
+from bagwise.compute.threads import run, small_products
 from bagwise.models._shared.svm import MACHINE, gram, resolve_gamma
 from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier
 from bagwise.models.svm.miles import bag_similarities
-from bagwise.parallel import run, small_products
 
 _SCALE = 10.0  # of the feature whose weight is the intercept: its penalty is a hundredth of that of others
 _STEPS, _TOL = 100, 1e-12  # of the machine, whose objective must not rise from round to round

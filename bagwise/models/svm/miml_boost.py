@@ -7,7 +7,7 @@ from sklearn.utils import check_random_state
 
 from bagwise.base import Traits
 from bagwise.base.parameters import Choice, Flag, Number, Seed, Whole
-from bagwise.kernels.segment import segment_mean, segment_sum
+from bagwise.compute.segment import segment_mean, segment_sum
 from bagwise.models._shared.svm import gram, put_constants, resolve_gamma
 from bagwise.models.svm.base import SCALING, ScaledClassifier
 from bagwise.models.svm.boosting import best_vote, label_places, weighted_machine

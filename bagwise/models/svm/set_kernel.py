@@ -16,16 +16,15 @@ from scipy import sparse
 from sklearn.metrics.pairwise import euclidean_distances
 
 from bagwise.bags import instance_rows, runs
-from bagwise.kernels.numeric import frozen
-from bagwise.kernels.segment import segment_sum
+from bagwise.compute.compiled import kernel
+from bagwise.compute.devices import card_for
+from bagwise.compute.memo import between_bags, remembered
+from bagwise.compute.numeric import frozen
+from bagwise.compute.segment import segment_sum
+from bagwise.compute.threads import cores, in_threads
 from bagwise.models.distance.hausdorff_kernels import dense_row
 from bagwise.models.svm.base import row_blocks
-from bagwise.parallel import cores, in_threads
-from bagwise.utils.compiled import kernel
-from bagwise.utils.devices import card_for
-from bagwise.utils.memo import remembered
-from bagwise.utils.memory import check_memory
-from bagwise.utils.pairs import between_bags
+from bagwise.utils.arrays import check_memory
 from bagwise.utils.progress import progress
 
 __all__ = ["graph_weights", "kernel_of_bags", "own_kernels", "set_kernel", "weighted_sums"]
@@ -106,7 +105,7 @@ def set_kernel(
     check_memory(8.0 * n * m, f"the kernel of {n:,} and {m:,} bags", "take a sample of the bags")
     card = None if sparse.issparse(X) or sparse.issparse(Z) else card_for(device, X.shape[0] * Z.shape[0])
     if card is not None:
-        from bagwise.models._shared.pairs_torch import kernel_sums
+        from bagwise.models._shared.gpu import kernel_sums
 
         return kernel_sums(X, offsets, weights, None if symmetric else Z, z_offsets, z_weights, gamma, card)
     out = np.zeros((n, m))

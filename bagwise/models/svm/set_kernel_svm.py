@@ -7,8 +7,9 @@ import numpy as np
 from bagwise.bags import Bags
 from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Device, Number
-from bagwise.kernels.segment import segment_sum
-from bagwise.models._shared.each_label import each_label
+from bagwise.compute.segment import segment_sum
+from bagwise.compute.threads import small_products
+from bagwise.models._shared.scores import each_label
 from bagwise.models._shared.svm import (
     MACHINE,
     precomputed_machine,
@@ -18,7 +19,6 @@ from bagwise.models._shared.svm import (
 )
 from bagwise.models.svm.base import SCALING, ScaledClassifier
 from bagwise.models.svm.set_kernel import graph_weights, kernel_of_bags, own_kernels
-from bagwise.parallel import small_products
 
 
 class SetKernelSVM(ScaledClassifier):

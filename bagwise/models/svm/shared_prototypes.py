@@ -10,7 +10,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import euclidean_distances
 
-from bagwise.parallel import openmp_threads
+from bagwise.compute.threads import openmp_threads
 
 _SAMPLE = 3000  # instances whose distances give the bandwidth
 _FLOOR = 1e-10  # share of a prototype below which labels do without it

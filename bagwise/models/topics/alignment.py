@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import digamma, gammaln, log_expit
 
-from bagwise.kernels.segment import segment_sum
+from bagwise.compute.segment import segment_sum
 
 __all__ = ["Alignment", "Bound", "fit_alignment", "infer", "slope_of_bound"]
 

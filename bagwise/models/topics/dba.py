@@ -12,12 +12,12 @@ from sklearn.utils import check_random_state
 from bagwise.bags import runs
 from bagwise.base import Traits
 from bagwise.base.parameters import Choice, Flag, Number, Seed, Whole
-from bagwise.kernels.segment import segment_mean
-from bagwise.models._shared.each_label import constant_score
+from bagwise.compute.segment import segment_mean
+from bagwise.models._shared.scores import constant_score
 from bagwise.models.topics.alignment import Bound, fit_alignment, infer
 from bagwise.models.topics.base import TopicClassifier
 from bagwise.models.topics.words import learn_words, word_counts
-from bagwise.utils.memory import check_memory
+from bagwise.utils.arrays import check_memory
 
 _CELLS = 1 << 22  # probabilities of instances held at a time in prediction
 

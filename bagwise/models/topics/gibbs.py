@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from bagwise.kernels.numeric import frozen
-from bagwise.kernels.segment import segment_sum
+from bagwise.compute.numeric import frozen
+from bagwise.compute.segment import segment_sum
+from bagwise.compute.threads import cores, in_threads
 from bagwise.models.topics import gibbs_kernels as kernels
-from bagwise.parallel import cores, in_threads
 from bagwise.utils.progress import track
 
 __all__ = ["Layout", "answer", "lay_out", "train"]

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bagwise.kernels.numeric import splitmix64
-from bagwise.utils.compiled import kernel, part
+from bagwise.compute.compiled import kernel, part
+from bagwise.compute.numeric import splitmix64
 
 
 class Rows(NamedTuple):

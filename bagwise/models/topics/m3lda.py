@@ -10,9 +10,9 @@ from sklearn.utils import check_random_state
 from bagwise.bags import runs
 from bagwise.base import Traits
 from bagwise.base.parameters import Choice, Number, PerView, Seed, Whole
-from bagwise.kernels.numeric import frozen
-from bagwise.kernels.segment import segment_sum
-from bagwise.models._shared.offset import best_offset
+from bagwise.compute.numeric import frozen
+from bagwise.compute.segment import segment_sum
+from bagwise.models._shared.scores import best_offset
 from bagwise.models.mimlmix.parts import as_views
 from bagwise.models.mimlmix.settings import by_view
 from bagwise.models.mimlmix.topics import choose_n_topics, fit_topics, label_distributions
@@ -20,7 +20,7 @@ from bagwise.models.topics.base import TopicClassifier
 from bagwise.models.topics.gibbs import Sampler, answer, lay_out, train
 from bagwise.models.topics.gibbs_kernels import Answer
 from bagwise.models.topics.words import learn_words, n_words_of, word_counts
-from bagwise.utils.memory import check_memory
+from bagwise.utils.arrays import check_memory
 
 _CELLS = 1 << 22  # likelihoods of instances held at a time in prediction
 _FOR_THRESHOLD = 1000  # training bags that decide on the threshold

@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from bagwise.base import MIMLClassifier, Traits
 from bagwise.base.parameters import JOBS, Choice, HasMethod, check_parameters
-from bagwise.models._shared.each_label import constant_score, each_label
+from bagwise.models._shared.scores import constant_score, each_label
 from bagwise.models.mm_mil.estimator import MMMIL
 
 

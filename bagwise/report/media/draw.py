@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags
-from bagwise.dataset import Dataset
+from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError, quoted
 from bagwise.media.labels import Found
 from bagwise.media.places import medium_of

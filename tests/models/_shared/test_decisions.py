@@ -5,8 +5,8 @@ import pytest
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from bagwise.models._shared import decisions
-from bagwise.models._shared.decisions import calibrate, held_out_scores
+from bagwise.models._shared import held_out as decisions
+from bagwise.models._shared.held_out import calibrate, held_out_scores
 
 
 def sample(n=300, n_labels=3, seed=0):

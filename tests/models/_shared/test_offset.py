@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bagwise.models._shared.offset import best_offset
+from bagwise.models._shared.scores import best_offset
 
 
 def test_best_offset_against_trying_all():

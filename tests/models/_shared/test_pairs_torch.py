@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'bagwise[torch]')")
 
-from bagwise.models._shared import pairs_torch  # noqa: E402
+from bagwise.models._shared import gpu as pairs_torch  # noqa: E402
 from bagwise.models.distance.hausdorff import KINDS, hausdorff_distances  # noqa: E402
 from bagwise.models.svm.set_kernel import set_kernel  # noqa: E402
 

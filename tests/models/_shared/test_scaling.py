@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bagwise.models._shared.scaling import is_text, learn_scaling
+from bagwise.compute.scaling import is_text, learn_scaling
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -3,7 +3,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from bagwise.models._shared.calibration import (
+from bagwise.compute.calibration import (
     ANCHOR,
     INTERCEPT,
     SLOPE,

@@ -10,11 +10,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed (pip install
 import bagwise  # noqa: E402
 from bagwise import Bags, load_dataset  # noqa: E402
 from bagwise.checks.sample import sample_bags  # noqa: E402
+from bagwise.compute.scaling import learn_scaling  # noqa: E402
+from bagwise.compute.torch_ops import Segments  # noqa: E402
 from bagwise.errors import BagwiseError  # noqa: E402
-from bagwise.kernels.torch_ops import Segments  # noqa: E402
 from bagwise.metrics import average_precision  # noqa: E402
 from bagwise.models import DeepMIML  # noqa: E402
-from bagwise.models._shared.scaling import learn_scaling  # noqa: E402
 from bagwise.models.deep.feed import Feed  # noqa: E402
 from bagwise.models.deep.heads import HEADS, POOLINGS, head_class  # noqa: E402
 from bagwise.models.deep.losses import bag_losses  # noqa: E402

@@ -14,10 +14,10 @@ torch = pytest.importorskip("torch", reason="torch is not installed (pip install
 import bagwise  # noqa: E402
 from bagwise import Bags, Dataset, ShardedBags, checkpoint  # noqa: E402
 from bagwise.base.blocks import blocks_of_shards  # noqa: E402
+from bagwise.compute.scaling import learn_scaling  # noqa: E402
 from bagwise.errors import DataError  # noqa: E402
 from bagwise.metrics import average_precision  # noqa: E402
 from bagwise.models import DeepMIML  # noqa: E402
-from bagwise.models._shared.scaling import learn_scaling  # noqa: E402
 from bagwise.models.deep import shards as on_shards  # noqa: E402
 from bagwise.models.deep.feed import Feed  # noqa: E402
 from bagwise.models.deep.network import Plan  # noqa: E402

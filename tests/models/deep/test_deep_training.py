@@ -8,8 +8,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed (pip install
 from small_card import no_room_beyond  # noqa: E402
 
 from bagwise.checks.sample import sample_bags  # noqa: E402
+from bagwise.compute.scaling import learn_scaling  # noqa: E402
 from bagwise.models import DeepMIML  # noqa: E402
-from bagwise.models._shared.scaling import learn_scaling  # noqa: E402
 from bagwise.models.deep import training  # noqa: E402
 from bagwise.models.deep.feed import Feed  # noqa: E402
 from bagwise.models.deep.network import Plan, weights_of  # noqa: E402

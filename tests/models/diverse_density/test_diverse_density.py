@@ -137,7 +137,7 @@ def test_too_few_iterations_are_told(cls):
 
 
 def test_wide_sparse_data_are_refused_with_advice(monkeypatch):
-    monkeypatch.setattr("bagwise.utils.memory._physical_memory", lambda: 1000.0)
+    monkeypatch.setattr("bagwise.utils.arrays._physical_memory", lambda: 1000.0)
     bags, y, _ = planted(20)
     with pytest.raises(MemoryError, match="use fewer features"):
         EMDD(scaling="none").fit(bags.with_X(sparse.csr_array(bags.X)), y)

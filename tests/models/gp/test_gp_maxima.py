@@ -120,7 +120,7 @@ def test_the_number_of_threads_changes_nothing(assumption, monkeypatch):
     bags, Y = problem(n=25, seed=4, sizes=[300, *[4] * 24])
     found = []
     for n_threads in (1, 3):
-        monkeypatch.setattr("bagwise.parallel.local.threads", lambda n_jobs, n=n_threads: n)
+        monkeypatch.setattr("bagwise.compute.threads.threads", lambda n_jobs, n=n_threads: n)
         for module in ("covariances", "maxima", "logistic_kernels"):
             monkeypatch.setattr(f"bagwise.models.gp.{module}._WORTH_A_THREAD", 1)
         monkeypatch.setattr("bagwise.models.gp.likelihood._MANY", 1)

@@ -7,10 +7,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed (pip install
 
 from small_card import full, no_room_beyond  # noqa: E402
 
+from bagwise.compute.threads import Workers  # noqa: E402
 from bagwise.datasets import make_msra_like  # noqa: E402
 from bagwise.models import MIMLFast  # noqa: E402
-from bagwise.models._shared import instances_torch  # noqa: E402
-from bagwise.models._shared.instances_torch import Instances  # noqa: E402
+from bagwise.models._shared import gpu as instances_torch  # noqa: E402
+from bagwise.models._shared.gpu import Instances  # noqa: E402
 from bagwise.models.mimlfast import card_scores, predict  # noqa: E402
 from bagwise.models.mimlfast.batches import BatchTrainer  # noqa: E402
 from bagwise.models.mimlfast.card import CardTrainer  # noqa: E402
@@ -20,7 +21,6 @@ from bagwise.models.mimlfast.memory import LabelRows  # noqa: E402
 from bagwise.models.mimlfast.plan import make_plan  # noqa: E402
 from bagwise.models.mimlfast.scale import learn_scale  # noqa: E402
 from bagwise.models.mimlfast.train import initial_state  # noqa: E402
-from bagwise.parallel import Workers  # noqa: E402
 
 CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no card"))
 

@@ -5,6 +5,7 @@ import pytest
 from scipy import sparse
 
 from bagwise import Bags
+from bagwise.compute.threads import Workers
 from bagwise.metrics import ranking_loss
 from bagwise.models.mimlfast.batch_kernels import AdamStep, Moments, adam_step, warp_gradient
 from bagwise.models.mimlfast.batches import BatchTrainer
@@ -24,7 +25,6 @@ from bagwise.models.mimlfast.sgd_kernels import (
     sgd_steps,
     triplet_step,
 )
-from bagwise.parallel import Workers
 
 MASK = (1 << 64) - 1
 

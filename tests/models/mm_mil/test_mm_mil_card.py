@@ -11,10 +11,11 @@ from small_card import full, no_room_beyond  # noqa: E402
 
 from bagwise import Bags  # noqa: E402
 from bagwise.base import fit_several  # noqa: E402
+from bagwise.compute.devices import card_there  # noqa: E402
+from bagwise.compute.scaling import Scaling  # noqa: E402
+from bagwise.compute.torch_ops import Segments  # noqa: E402
 from bagwise.datasets import make_sub_concepts  # noqa: E402
-from bagwise.kernels.torch_ops import Segments  # noqa: E402
 from bagwise.models import MMMIL, OneVsRestMIL  # noqa: E402
-from bagwise.models._shared.scaling import Scaling  # noqa: E402
 from bagwise.models.mm_mil import card as card_room  # noqa: E402
 from bagwise.models.mm_mil import card_features, estimator  # noqa: E402
 from bagwise.models.mm_mil.card import Answers  # noqa: E402
@@ -23,7 +24,6 @@ from bagwise.models.mm_mil.features import gaussian_kernel, landmark_kernel  # n
 from bagwise.models.mm_mil.kernels import instance_posteriors  # noqa: E402
 from bagwise.models.mm_mil.objective import BagLosses  # noqa: E402
 from bagwise.models.mm_mil.problem import Problem, inherited_losses  # noqa: E402
-from bagwise.utils.devices import card_there  # noqa: E402
 
 CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no card"))
 DEVICES = pytest.mark.parametrize("device", ["cpu", CARD])

@@ -8,11 +8,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
+from bagwise.compute.threads import small_products
 from bagwise.models.mm_mil import objective as obj
 from bagwise.models.mm_mil.estimator import MMMIL
 from bagwise.models.mm_mil.solvers import Problem, solve
 from bagwise.models.mm_mil.start import cluster, starting_points
-from bagwise.parallel.blas import small_products
 
 # ---------------------------------------------------------------------- solvers and starts
 

@@ -9,17 +9,17 @@ from small_card import full, no_room_beyond  # noqa: E402
 
 from bagwise import Bags  # noqa: E402
 from bagwise.base.blocks import Block  # noqa: E402
+from bagwise.compute.devices import card_there  # noqa: E402
+from bagwise.compute.scaling import apply_scaling, learn_scaling  # noqa: E402
 from bagwise.datasets.synthetic import make_miml  # noqa: E402
 from bagwise.models import ORedLogisticRegression  # noqa: E402
-from bagwise.models._shared import instances_torch  # noqa: E402
-from bagwise.models._shared.instances_torch import Instances  # noqa: E402
-from bagwise.models._shared.scaling import apply_scaling, learn_scaling  # noqa: E402
+from bagwise.models._shared import gpu as instances_torch  # noqa: E402
+from bagwise.models._shared.gpu import Instances  # noqa: E402
 from bagwise.models.ored import card as card_room  # noqa: E402
 from bagwise.models.ored import parts as parts_room  # noqa: E402
 from bagwise.models.ored import union_torch  # noqa: E402
 from bagwise.models.ored.card import CardBlocks, likelihood_on_card, logits_on_card  # noqa: E402
 from bagwise.models.ored.parts import Setup, Treatment, likelihood_of  # noqa: E402
-from bagwise.utils.devices import card_there  # noqa: E402
 
 CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no card"))
 DEVICES = pytest.mark.parametrize("device", ["cpu", CARD])

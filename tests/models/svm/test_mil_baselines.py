@@ -8,8 +8,8 @@ from sklearn.svm import SVC
 from toy_bags import planted, planted_and_stored, random_bags
 
 from bagwise import Bags
+from bagwise.compute.scaling import apply_scaling, learn_scaling
 from bagwise.models import MILES, MISVM, CodebookSVM, SetKernelSVM
-from bagwise.models._shared.scaling import apply_scaling, learn_scaling
 from bagwise.models.svm.base import blocks, short_indices
 
 FAMILY = [MISVM(), MISVM("instance"), MILES(penalty=0.1), SetKernelSVM(), SetKernelSVM("graph")]

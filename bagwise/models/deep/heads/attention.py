@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from bagwise.kernels.torch_ops import attended, gated, segment_softmax
+from bagwise.compute.torch_ops import attended, gated, segment_softmax
 
 _BLOCK = 64
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from bagwise.kernels.torch_ops import segment_logsumexp
+from bagwise.compute.torch_ops import segment_logsumexp
 
 
 class InstancePooling(nn.Module):

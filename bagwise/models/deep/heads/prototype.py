@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-from bagwise.kernels.torch_ops import segment_logsumexp, segment_max
+from bagwise.compute.torch_ops import segment_logsumexp, segment_max
 
 _PER_LABEL = 4
 

@@ -1,0 +1,295 @@
+"""``Dataset``: bags with what is known about them; the only place where the truth about instances lives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from bagwise.bags import Bags, MultiViewBags, bag_numbers, instance_rows
+from bagwise.bags.frames import MOST_FLAGS, bag_columns, dataset_frame, parts_of_frame
+from bagwise.bags.labels import dense_labels, in_bag_order, label_sets, stored_labels, unknown_label
+from bagwise.errors import DataError, quoted
+from bagwise.utils.columns import Roles
+
+__all__ = ["MOST_FLAGS", "UNKNOWN", "Dataset", "bag_columns"]
+
+
+UNKNOWN = -1  # instance label that nobody wrote down
+
+
+class _LabelMatrix:
+    """The attribute ``Y``: always given out as a plain array, kept sparse inside where it is very large."""
+
+    def __get__(self, data: Any, owner: Any = None) -> Any:
+        return None if data is None else dense_labels(data.__dict__["_Y"])
+
+    def __set__(self, data: Any, value: Any) -> None:
+        data.__dict__["_Y"] = value
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Bags, their label sets and, where known, the label of each instance.
+
+    Parameters
+    ----------
+    bags : Bags or MultiViewBags
+        The bags.
+    Y : matrix, DataFrame, lists of label names, or mapping, optional
+        Bag labels; an int8 0/1 matrix (n_bags, n_labels). A DataFrame or Series with an index of bag ids is
+        matched to the bags by id, see `bagwise.bags.labels.in_bag_order`. Without labels (None) the matrix has no
+        columns and ``has_labels`` is False.
+    label_names : sequence of str, optional
+        Names of the labels; see `bagwise.bags.labels.label_matrix` for the defaults.
+    instance_Y : array of shape (n_instances,), optional
+        Label index of each instance, -1 where unknown. A mapping view -> array for several views.
+    name, description, citation, licence : str, optional
+        Where the data come from.
+    groups : array of shape (n_bags,), optional
+        Bags of one group belong on the same side of a split (recordings of one day, slides of one patient).
+    splits : mapping of str to bag numbers, optional
+        Published parts, such as ``{"train": ..., "test": ...}``.
+    roles : Roles, optional
+        For data from a table, what each column was taken for; ``print(data.roles)`` is one line.
+    recipe : dict, optional
+        How the bags were made from files, for data that `bagwise.media.gather` made: a model that is fitted
+        to them by ``bagwise fit`` makes bags from new files in the same way.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> bags = Bags.from_list([np.zeros((2, 3)), np.ones((1, 3))])
+    >>> data = Dataset(bags, [["robin", "wren"], ["wren"]], instance_Y=[0, 1, 1])
+    >>> data.label_names
+    ('robin', 'wren')
+    >>> data[[1]].instance_Y
+    array([1])
+    """
+
+    bags: Bags | MultiViewBags
+    Y: np.ndarray = _LabelMatrix()  # type: ignore[assignment]
+    label_names: tuple[str, ...] = ()
+    instance_Y: Any = None
+    name: str = ""
+    description: str = ""
+    citation: str = ""
+    licence: str = ""
+    groups: np.ndarray | None = None
+    splits: Mapping[str, np.ndarray] = field(default_factory=dict)
+    roles: Roles | None = None
+    recipe: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.bags, (Bags, MultiViewBags)):
+            raise TypeError(f"bags must be Bags or MultiViewBags, got {type(self.bags).__name__}")
+        Y, names = self._checked_labels()
+        if Y.shape[0] != len(self.bags):
+            raise DataError(f"{Y.shape[0]} rows of labels for {len(self.bags)} bags")
+        set_once = object.__setattr__
+        set_once(self, "Y", Y)
+        set_once(self, "label_names", names)
+        set_once(self, "instance_Y", self._checked_instance_labels())
+        if self.groups is not None:
+            groups = np.asarray(in_bag_order(self.groups, self.bags, "groups"))
+            if len(groups) != len(self.bags):
+                raise DataError(f"{len(groups)} groups for {len(self.bags)} bags")
+            set_once(self, "groups", groups)
+        splits = {str(k): bag_numbers(v, len(self.bags)) for k, v in self.splits.items()}
+        set_once(self, "splits", splits)
+        if self.recipe is not None and not isinstance(self.recipe, Mapping):
+            raise TypeError(f"recipe must be a mapping, got {type(self.recipe).__name__}")
+
+    def _checked_labels(self) -> tuple[Any, tuple[str, ...]]:
+        given = self.__dict__["_Y"]
+        if given is None:
+            if len(self.label_names):
+                raise DataError(f"{len(self.label_names)} label names, but no labels (Y is None)")
+            return np.zeros((len(self.bags), 0), dtype=np.int8), ()
+        names = tuple(self.label_names) or None
+        return stored_labels(in_bag_order(given, self.bags), names, self.bags.bag_ids)
+
+    def _checked_instance_labels(self) -> Any:
+        if self.instance_Y is None:
+            return None
+        if isinstance(self.bags, MultiViewBags):
+            if not isinstance(self.instance_Y, Mapping):
+                raise TypeError("several views need instance_Y as a mapping view -> labels of its instances")
+            return {
+                view: _instance_labels(values, self.bags[view], self.label_names)
+                for view, values in self.instance_Y.items()
+            }
+        return _instance_labels(self.instance_Y, self.bags, self.label_names)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        bag: str = "bag_id",
+        features: str | Sequence[str] | None = None,
+        *,
+        labels: Any = None,
+        instance_label: str | None = None,
+        info: Sequence[str] = (),
+        **about: Any,
+    ) -> Dataset:
+        """Make a data set from a long table with one row per instance.
+
+        Parameters
+        ----------
+        frame : DataFrame or table
+            See `Bags.from_frame`.
+        bag, features, info
+            As in `Bags.from_frame`; label columns are never taken for features, and neither are further
+            columns of 0 and 1 that are constant within bags when ``labels`` are such columns.
+        labels : str, sequence of str, mapping, Series or DataFrame, optional
+            Columns of 0/1 per label, constant within a bag; one column of names ("a;b" or lists); or labels
+            by bag id: a mapping or Series of names (lists or "a;b"), a DataFrame of 0/1 columns whose index
+            or column ``bag`` holds the ids. By default the columns ``label:<name>``, or ``labels``.
+        instance_label : str, optional
+            Column with the label name of each instance, empty or null where unknown; by default
+            ``instance_label``. Without labels of bags, a bag has those of its instances.
+        **about
+            Further arguments of `Dataset`. The columns ``group`` and ``splits``, and ``info:<name>`` for
+            facts, are found by their names.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> table = pa.table({"bag_id": ["x", "x", "y"], "f": [0.0, 1.0, 2.0], "wren": [1, 1, 0]})
+        >>> data = Dataset.from_frame(table, labels=["wren"])
+        >>> data.Y.ravel().tolist()
+        [1, 0]
+        >>> print(data.roles)
+        bag: bag_id; label: wren; feature: f
+        >>> Dataset.from_frame(table, features=["f"], labels={"x": "wren;robin", "y": ""}).label_sets
+        [['robin', 'wren'], []]
+        """
+        return cls(**{**parts_of_frame(frame, bag, features, labels, instance_label, info), **about})
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with one row per instance, in the layout of our long CSV.
+
+        Columns are ``bag_id``, ``labels`` (names with ``;`` between them; ``label:<name>`` of 0 and 1 where
+        that would not give the same labels back), ``instance_label``, ``group``, ``splits``, the features and
+        ``info:<name>``. `from_frame` reads it back.
+
+        Examples
+        --------
+        >>> data = Dataset(Bags.from_list([[[1.0]], [[2.0], [3.0]]]), [["robin", "wren"], ["wren"]])
+        >>> data.to_frame()
+           bag_id      labels   f1
+        0       0  robin;wren  1.0
+        1       1        wren  2.0
+        2       1        wren  3.0
+        """
+        return dataset_frame(self)
+
+    def __len__(self) -> int:
+        return len(self.bags)
+
+    def __repr__(self) -> str:
+        known = "" if self.instance_Y is None else ", instance labels known"
+        title = f"{self.name!r}: " if self.name else ""
+        labels = f"{len(self.label_names)} labels" if self.has_labels else "no labels"
+        return f"Dataset({title}{self.bags!r}, {labels}{known})"
+
+    def _repr_html_(self) -> str:
+        from bagwise.utils.frames import dataset_html
+
+        return dataset_html(self)
+
+    def __getitem__(self, key: Any) -> Dataset:
+        """Cut bags with all that belongs to them; ``data["train"]`` is a published part."""
+        if isinstance(key, str):
+            if key not in self.splits:
+                known = ", ".join(map(repr, self.splits)) or "none"
+                raise KeyError(f"no part {key!r}; published parts: {known}")
+            return self[self.splits[key]]
+        if isinstance(key, slice):
+            which = np.arange(len(self))[key]
+        else:
+            which = bag_numbers(key, len(self))
+        cut = key if isinstance(key, slice) else which  # a slice shares memory
+        instance_Y = self.instance_Y
+        if isinstance(instance_Y, dict):
+            assert isinstance(self.bags, MultiViewBags)
+            instance_Y = {
+                view: values[instance_rows(self.bags[view].offsets, which)[0]]
+                for view, values in instance_Y.items()
+            }
+        elif instance_Y is not None:
+            assert isinstance(self.bags, Bags)
+            instance_Y = instance_Y[instance_rows(self.bags.offsets, which)[0]]
+        groups = None if self.groups is None else self.groups[which]
+        return replace(
+            self, bags=self.bags[cut], Y=self._Y[which], instance_Y=instance_Y, groups=groups, splits={}
+        )
+
+    def labelled_bags(self, fact: str = "label") -> Bags:
+        """Bags that carry their instances' labels as a fact, for models that are shown the truth.
+
+        The labels sit in ``instance_info[fact]``, so splitting bags splits them too.
+        """
+        if self.instance_Y is None or isinstance(self.bags, MultiViewBags):
+            raise DataError("instance labels are not known for this data set, or it has several views")
+        return self.bags.with_info(**{fact: self.instance_Y})
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether there are labels at all; a data set to be predicted may have none."""
+        return len(self.label_names) > 0
+
+    @property
+    def Y_sparse(self) -> sparse.csr_array:
+        """The label matrix as CSR of int8, also where it is too large to be written out as ``Y``."""
+        return sparse.csr_array(self._Y)
+
+    @property
+    def label_counts(self) -> np.ndarray:
+        """Number of bags with each label."""
+        return np.asarray(self._Y.sum(axis=0, dtype=np.int64)).ravel()
+
+    @property
+    def label_sets(self) -> list[list[str]]:
+        """Names of the labels of every bag."""
+        return label_sets(self._Y, self.label_names)
+
+    @property
+    def cardinality(self) -> float:
+        """Mean number of labels per bag."""
+        return float(self.label_counts.sum() / len(self)) if len(self) else 0.0
+
+    @property
+    def _Y(self) -> Any:
+        """The label matrix as it is kept."""
+        return self.__dict__["_Y"]
+
+
+def _instance_labels(values: Any, bags: Bags, names: tuple[str, ...]) -> np.ndarray:
+    """Label index of each instance, from indices or from names (None or "" for unknown)."""
+    given = list(values) if not isinstance(values, np.ndarray) else values
+    array = np.asarray(given)
+    if array.dtype.kind in "OUT":
+        index = {name: k for k, name in enumerate(names)}
+        index |= {None: UNKNOWN, "": UNKNOWN}  # type: ignore[dict-item]
+        for value in given:
+            if value not in index:
+                raise unknown_label(value, names)
+        array = np.array([index[value] for value in given], dtype=np.int64)
+    if array.shape != (bags.n_instances,):
+        raise DataError(f"instance_Y has shape {array.shape}, expected ({bags.n_instances},)")
+    if not np.issubdtype(array.dtype, np.integer):
+        raise DataError(f"instance_Y must hold label indices or names, got {array.dtype}")
+    array = array.astype(np.int64, copy=False)
+    outside = np.flatnonzero((array < UNKNOWN) | (array >= len(names)))
+    if outside.size:
+        row = outside[0]
+        bag = bags.bag_ids[np.searchsorted(bags.offsets, row, side="right") - 1]
+        raise DataError(
+            f"instance {row} (bag {quoted(bag)}) has the label {array[row]}; labels are 0..{len(names) - 1}"
+        )
+    return array
