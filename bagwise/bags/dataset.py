@@ -41,8 +41,8 @@ class Dataset:
         The bags.
     Y : matrix, DataFrame, lists of label names, or mapping, optional
         Bag labels; an int8 0/1 matrix (n_bags, n_labels). A DataFrame or Series with an index of bag ids is
-        matched to the bags by id, see `bagwise.bags.labels.in_bag_order`. Without labels (None) the matrix has no
-        columns and ``has_labels`` is False.
+        matched to the bags by id, see `bagwise.bags.labels.in_bag_order`. Without labels (None) the matrix
+        has no columns and ``has_labels`` is False.
     label_names : sequence of str, optional
         Names of the labels; see `bagwise.bags.labels.label_matrix` for the defaults.
     instance_Y : array of shape (n_instances,), optional

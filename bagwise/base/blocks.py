@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -32,8 +32,12 @@ class Block(NamedTuple):
 
 
 class Blocks(Parts):
-    """All blocks of a training set; ``take`` gives those of some bags."""
+    """All blocks of a training set; ``take`` gives those of some bags.
 
+    ``kind`` says where they are: "memory" (one block), "shards" (one per part) or "gpu".
+    """
+
+    kind: Literal["memory", "shards", "gpu"]
     n_bags: int
     n_labels: int
 
@@ -62,6 +66,8 @@ class Blocks(Parts):
 
 class InMemory(Blocks):
     """One block that is in memory."""
+
+    kind = "memory"
 
     def __init__(self, block: Block) -> None:
         super().__init__(held(block).items, streamed=False, one_thread=False)
@@ -137,6 +143,8 @@ class _ShardPart(NamedTuple):
 
 
 class _OfShards(Blocks):
+    kind = "shards"
+
     def __init__(self, shards: Any) -> None:
         filled = [k for k in range(shards.n_parts) if shards.part_bags[k]]
         items = [_ShardPart(shards.source(k)) for k in filled]

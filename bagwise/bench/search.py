@@ -1,7 +1,7 @@
 """Choosing settings inside the training bags, with work shared between settings.
 
-Distances, kernels and codebooks that several settings need are computed once (`bagwise.compute.memo`). A search
-in rounds looks at many settings with little effort each, and spends more on the ones that do well.
+Distances, kernels and codebooks that several settings need are computed once (`bagwise.compute.memo`). A
+search in rounds looks at many settings with little effort each, and spends more on the ones that do well.
 """
 
 from __future__ import annotations

@@ -168,8 +168,8 @@ def _arrays(value: Any) -> Iterator[np.ndarray]:
 # Kernels between bags kept pair by pair, for runs in which the same bags meet in fold after fold
 #
 # What two bags have to do with each other does not depend on the fold they are in, unless features are scaled
-# by the training part. Inside `shared_pairs` matrices between bags are put together from pairs that are known,
-# and only the others are computed.
+# by the training part. Inside `shared_pairs` matrices between bags are put together from pairs that are
+# known, and only the others are computed.
 
 
 _MOST_BAGS = 1000  # of a matrix that is kept, with room to grow: 32 MB

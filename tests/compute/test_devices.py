@@ -9,7 +9,7 @@ import pytest
 @pytest.mark.skipif(sys.platform != "linux", reason="drivers are looked for on Linux")
 def test_without_a_driver_torch_is_not_imported():
     code = (
-        "import sys; from bagwise.utils import devices; devices._DRIVERS = ('/no/such/driver',);"
+        "import sys; from bagwise.compute import devices; devices._DRIVERS = ('/no/such/driver',);"
         "assert not devices.card_there() and devices.card_for('auto', 1e12) is None;"
         "assert 'torch' not in sys.modules"
     )

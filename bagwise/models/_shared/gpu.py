@@ -208,11 +208,11 @@ def _moments(
 # ----------------------------------------------------------------------
 # Sums and minima over all pairs of instances of two sets of bags, for tensors
 #
-# The matrix of all pairs is never whole: some rows of one set at a time beside all of the other. Blocks that do
-# not fit the card are halved. Squared distances are ``|x|^2 + |z|^2 - 2 x'z`` of centred instances, so equal
-# instances are at a distance of rounding, where the compiled loops of `bagwise.models.distance.hausdorff` give
-# exactly 0. All three terms come out of one product, of instances with two more columns: what goes over the
-# pairs once more costs as much as the product itself.
+# The matrix of all pairs is never whole: some rows of one set at a time beside all of the other. Blocks
+# that do not fit the card are halved. Squared distances are ``|x|^2 + |z|^2 - 2 x'z`` of centred
+# instances, so equal instances are at a distance of rounding, where the compiled loops of
+# `bagwise.models.distance.hausdorff` give exactly 0. All three terms come out of one product, of
+# instances with two more columns: what goes over the pairs once more costs as much as the product itself.
 
 
 _CELLS = 1 << 28  # pairs of instances at a time

@@ -39,6 +39,8 @@ class CardBlocks(InMemory):
     Most of the bags (`take`) are all of them, some with the weight 0; few of them are plain blocks.
     """
 
+    kind = "gpu"
+
     def __init__(self, block: Block, store: Instances) -> None:
         super().__init__(block)
         self.store = store

@@ -77,7 +77,7 @@ def choose(model: Any, blocks: Blocks) -> tuple[Setting, Calibration | None, np.
         facts = map_reduce(first_facts, None, blocks)
     else:
         # what is on a card is not text
-        facts = facts_in_memory(blocks.only(), text=False if hasattr(blocks, "store") else None)
+        facts = facts_in_memory(blocks.only(), text=False if blocks.kind == "gpu" else None)
     ways = kinds(model, blocks.n_labels)
     options = [setting._replace(bag_probability=ways[0]) for setting in settings(model, facts)]
     if len(options) == 1 and model.decision == "union":

@@ -131,7 +131,7 @@ class ORedLearner(InstanceSoftmaxClassifier):
     def _prepare(self, blocks, weighted, rng):
         """How features are scaled and, with a kernel, its dictionary."""
         kind = "standard" if self.standardize else "none"
-        if hasattr(blocks, "store"):
+        if blocks.kind == "gpu":
             return blocks.scaling(kind, self._row_weights(blocks)), None
         instances = blocks.map(weighted)
         dtype = np.dtype(self._dtype_of(blocks))
@@ -154,7 +154,7 @@ class ORedLearner(InstanceSoftmaxClassifier):
 
     @staticmethod
     def _dtype_of(blocks):
-        return blocks.shards.dtype if hasattr(blocks, "shards") else blocks.only().bags.dtype
+        return blocks.shards.dtype if blocks.kind == "shards" else blocks.only().bags.dtype
 
     def _climb(self, problem, rng):
         max_iter = self.max_iter or (1000 if self.solver == "lbfgs" else 50)

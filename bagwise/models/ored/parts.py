@@ -190,7 +190,7 @@ def card_of(device: str, bags: Any) -> Any:
 
 def prepared(blocks: Blocks, setup: Setup) -> Parts:
     """Likelihoods of all blocks: on a card, kept in memory, or made again in every pass."""
-    if hasattr(blocks, "store"):
+    if blocks.kind == "gpu":
         return blocks.likelihoods(setup)  # type: ignore[attr-defined]
     return blocks.map(partial(likelihood_of, setup))
 

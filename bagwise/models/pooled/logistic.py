@@ -103,7 +103,7 @@ class PooledLogisticRegression(MIMLClassifier):
         tables = blocks.map(partial(_table, names)).settled(8.0 * n_bags * n_columns)
         scaling = scaling_of(tables.map(_rows), "standard", n_columns, np.float64)
         # the deviation of a feature that never changes is rounding, which no spread over bags would tell
-        dtype = blocks.shards.dtype if hasattr(blocks, "shards") else blocks.only().bags.dtype
+        dtype = blocks.shards.dtype if blocks.kind == "shards" else blocks.only().bags.dtype
         says = scaling_of(blocks.map(_instances), "standard", self.n_features_in_, dtype).factor > 0
         counts = np.concatenate([np.ones(1, bool) if name == "size" else says for name in names])
         scaling = Scaling(scaling.kind, scaling.shift, np.where(counts, scaling.factor, 0.0))
