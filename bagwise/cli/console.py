@@ -36,7 +36,7 @@ class _MistakesInOneLine:
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _warn
-                code = super().main(*args, **more) or 0
+                code = super().main(*args, **more) or 0  # type: ignore[misc]
             sys.stdout.flush()
         except BrokenPipeError:
             _hush()
@@ -57,7 +57,7 @@ class _MistakesInOneLine:
     def invoke(self, ctx: Any) -> Any:
         """Run a command within its context, where typer would treat these two its own way."""
         try:
-            return super().invoke(ctx)
+            return super().invoke(ctx)  # type: ignore[misc]
         except KeyboardInterrupt:
             raise typer.Exit(_say("interrupted", _INTERRUPTED)) from None
         except BrokenPipeError:
@@ -105,7 +105,7 @@ def _hush() -> None:
 def say(line: str = "") -> None:
     """A paragraph, broken at the width of a terminal; in a pipe one line."""
     if sys.stdout.isatty():
-        console().print(line, markup=False, highlight=False)
+        rich_console().print(line, markup=False, highlight=False)
     else:
         typer.echo(line)
 
@@ -126,7 +126,7 @@ def show_table(make: Callable[..., Any], **narrow: Any) -> None:
     if not sys.stdout.isatty():
         typer.echo(make(style="text"))
         return
-    terminal = console()
+    terminal = rich_console()
     table = make(style="rich")
     needed = terminal.measure(table, options=terminal.options.update(width=1000)).maximum
     if narrow and needed > terminal.width:
@@ -134,7 +134,7 @@ def show_table(make: Callable[..., Any], **narrow: Any) -> None:
     terminal.print(table)
 
 
-def console() -> Any:
+def rich_console() -> Any:
     """The terminal, as rich draws on it."""
     from rich.console import Console  # pipes do without
 
