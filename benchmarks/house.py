@@ -1,9 +1,8 @@
-r"""How the house is built, of one or several checkouts side by side: one column each, and the goal.
+"""How the house is built, of one or several checkouts side by side: one column each, and the goal.
 
 python benchmarks/house.py [CHECKOUT ...] [--only lines walks imports once clones inner tests]
 
-Both the old and the new layout can be measured: walks use public names only, the rest reads the sources that
-git tracks. What is counted:
+Any layout can be measured: walks use public names, the rest reads the sources that git tracks. Counted are:
 
 lines
     All lines and files of ``bagwise/**/*.py``; of code (neither blank, comment nor docstring); comments on
@@ -30,8 +29,7 @@ clones
     passed over; so are runs that stand in more than eight places, and shapes of which fewer than two lines
     have four tokens or more. In brackets the pairs that are equal to the letter.
 inner
-    Imports of our own modules inside functions, and the functions that hold them. Those of optional
-    libraries are not counted.
+    Imports of our own modules, not of optional libraries, inside functions; and the functions with such.
 tests
     Modules of the third level or deeper, packages apart, that tests import by path; in brackets those that
     are imported by tests of another room than the module's own.
@@ -56,12 +54,10 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LIBRARIES = ("typer", "rich", "jinja2", "matplotlib", "pooch")
 LONGEST_FILE, SHORT_BODY, RUN, MOST_PLACES, RICH_LINES, RICH_TOKENS = 450, 5, 6, 8, 2, 4
 
+ORED, UNION = "'ORedLogisticRegression'", "decision='union'"
 WALKS = {  # what is walked, where it starts, the goal
-    "ORed, alpha=1, no background, union": (
-        "fit('ORedLogisticRegression', alpha=1.0, background=False, decision='union')",
-        "60/13/22",
-    ),
-    "ORed at its defaults": ("fit('ORedLogisticRegression')", "90/17/35"),
+    "ORed, alpha=1, no background, union": (f"fit({ORED}, alpha=1.0, background=False, {UNION})", "60/13/22"),
+    "ORed at its defaults": (f"fit({ORED})", "90/17/35"),
     "MIMLFast": ("fit('MIMLFast')", "60/14/22"),
     "BagClassifier": ("fit('BagClassifier')", "140/28/45"),
     "bagwise fit FILE": ("command('fit', '--out', 'model.skops')", "200/50/65"),
@@ -98,12 +94,10 @@ for name in ("bags.csv", "others.csv"):
             labels = ";".join(sorted({"abc"[label] for label in (rows @ directions).argmax(1)}))
             for row in rows:
                 print(f"b{bag}", *row, labels, sep=",", file=file)
-
 def fit(name, **given):
     estimator, data = getattr(bagwise.models, name), bagwise.read("bags.csv")
     bags, Y = data.bags, data.Y
     return lambda path: estimator(**given).fit(bags, Y)
-
 def command(verb, *words):
     from bagwise.cli import main
     if verb == "predict":
@@ -116,7 +110,6 @@ def command(verb, *words):
         except SystemExit as end:
             assert not end.code, sys.argv
     return walk
-
 start = sys.argv[1]
 walk = eval(start)
 if "read" not in start:
@@ -191,8 +184,7 @@ def walks(checkout):
         walked = [json.loads(text.splitlines()[-1]) for text in printed]
     found = {}
     for name, entered in zip(WALKS, walked):
-        rooms = [room(path) for path, _ in entered]
-        changes = sum(a != b for a, b in zip(rooms, rooms[1:]))
+        changes = sum(room(a) != room(b) for (a, _), (b, _) in zip(entered, entered[1:]))
         found[name] = f"{len(entered)}/{len({path for path, _ in entered})}/{changes}"
     return found
 
@@ -214,11 +206,10 @@ def imports(checkout, repeats=5):
         found[f"{statement}: s"] = f"{seconds[statement] - seconds['pass']:.2f}"
     barred = f"import sys; sys.modules.update(dict.fromkeys({LIBRARIES}))\n"
     try:
-        run(checkout, barred + WALK, "fit('ORedLogisticRegression')")
-        found["a fit needs"] = "none"
+        run(checkout, barred + WALK, f"fit({ORED})")
     except RuntimeError as error:
-        found["a fit needs"] = ",".join(name for name in LIBRARIES if name in str(error).splitlines()[-1])
-    return found
+        return found | {"a fit needs": str(error).splitlines()[-1]}
+    return found | {"a fit needs": "none"}
 
 
 def is_short(function):
@@ -228,21 +219,14 @@ def is_short(function):
 
 def once(checkout):
     trees = {module_name(path): tree for path, (_, tree) in sources(checkout).items()}
-    came_from = {
-        module: {
-            alias.asname or alias.name: (node.module, alias.name)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom)
-            for alias in node.names
-        }
-        for module, tree in trees.items()
-    }
+    came_from = defaultdict(dict)
+    for module, tree in trees.items():
+        for node in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)):
+            came_from[module] |= {name.asname or name.name: (node.module, name.name) for name in node.names}
 
     def home(module, name):
         for _ in range(9):  # through the front doors that hand a name on
-            if name not in came_from.get(module, ()):
-                break
-            module, name = came_from[module][name]
+            module, name = came_from[module].get(name, (module, name))
         return module, name
 
     names, attributes, attributes_here = Counter(), Counter(), Counter()
@@ -259,27 +243,22 @@ def once(checkout):
             for node in owner.body if isinstance(owner, (ast.Module, ast.ClassDef)) else ():
                 if not isinstance(node, FUNCTIONS) or node.name.startswith("__") or not is_short(node):
                     continue
-                if isinstance(owner, ast.Module):
-                    found += names[module, node.name] == 1
-                elif node.name.startswith("_"):
-                    found += attributes_here[module, node.name] == 1
-                else:
-                    found += attributes[node.name] == 1
+                private = node.name.startswith("_")
+                method_uses = attributes_here[module, node.name] if private else attributes[node.name]
+                found += (names[module, node.name] if isinstance(owner, ast.Module) else method_uses) == 1
     return {"functions used once, of at most 5 lines": found}
-
-
-TOKEN = re.compile(r"[^\W\d]\w*|\d[\w.]*|\"[^\"]*\"|'[^']*'|\S")
 
 
 def shape(line):
     """A line with its names, numbers and strings struck out."""
-    struck = []
-    for token in TOKEN.findall(line):
+
+    def struck(token):
         if token.isidentifier():
-            struck.append(token if keyword.iskeyword(token) else "name")
-        else:
-            struck.append("0" if token[0].isdigit() else "text" if token[0] in "\"'" else token)
-    return " ".join(struck)
+            return token if keyword.iskeyword(token) else "name"
+        return "0" if token[0].isdigit() else "text" if token[0] in "\"'" else token
+
+    tokens = re.findall(r"[^\W\d]\w*|\d[\w.]*|\"[^\"]*\"|'[^']*'|\S", line)
+    return " ".join(map(struck, tokens))
 
 
 def shared_runs(texts, few_tokens):
@@ -310,8 +289,7 @@ def clones(checkout):
         rows = [(n, row) for n, row in rows if not row.startswith("#") and re.search(r"\w", row)]
         letters[path] = [row for _, row in rows]
         shapes[path] = [shape(row) for n, row in rows if n not in documented]
-    same = shared_runs(letters, few_tokens=True)
-    alike = shared_runs(shapes, few_tokens=False)
+    same, alike = shared_runs(letters, few_tokens=True), shared_runs(shapes, few_tokens=False)
     return {"pairs of places sharing 6 lines": f"{len(same | alike)} ({len(same)})"}
 
 
@@ -325,18 +303,14 @@ def imported(node):
 
 
 def inner(checkout):
-    statements, holders = set(), set()
+    lines, holders = set(), set()
     for path, (_, tree) in sources(checkout).items():
-        for function in ast.walk(tree):
-            if isinstance(function, FUNCTIONS):
-                for node in ast.walk(function):
-                    if any(name.split(".")[0] == "bagwise" for name in imported(node)):
-                        statements.add((path, node.lineno))
-                        holders.add((path, function.name))
-    return {
-        "imports of ours inside functions": len(statements),
-        "functions with imports of ours": len(holders),
-    }
+        for function in (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS)):
+            for node in ast.walk(function):
+                if any(name.split(".")[0] == "bagwise" for name in imported(node)):
+                    lines.add((path, node.lineno))
+                    holders.add((path, function.name))
+    return {"imports of ours inside functions": len(lines), "functions with imports of ours": len(holders)}
 
 
 def tests(checkout):
@@ -364,9 +338,8 @@ def main():
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS], metavar="PART")
     options = parser.parse_args()
     columns = [{"checkout": path.resolve().name} for path in options.checkouts]
-    for part in options.only:
-        for path, column in zip(options.checkouts, columns):
-            column |= PARTS[part](path.resolve())
+    for part, (path, column) in itertools.product(options.only, zip(options.checkouts, columns)):
+        column |= PARTS[part](path.resolve())
     widths = [max(len(str(value)) for value in column.values()) for column in columns]
     width = max(map(len, columns[0]))
     for name in columns[0]:
