@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 OLDEST ?= .venv-oldest
 
-.PHONY: leaderboard env demo test test-oldest lint types layers format clean benchmarks reproduce reproduce-full
+.PHONY: leaderboard env demo test test-all test-oldest lint types layers format clean benchmarks reproduce reproduce-full
 
 env: $(STAMP)
 
@@ -27,6 +27,15 @@ test test-oldest: export PYTHONDONTWRITEBYTECODE =
 
 test: env
 	$(BIN)/python $(PYTEST)
+
+# With the networks: torch is no part of the tests' extra, because for many machines the registry's newest build
+# brings gigabytes of GPU libraries. TORCH names another one.
+TORCH ?= torch
+
+test-all: env
+	$(BIN)/python -c 'import torch' 2> /dev/null || \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
+	$(MAKE) test
 
 # The lowest versions that pyproject.toml allows, in an environment of their own.
 test-oldest: $(OLDEST)/.installed
