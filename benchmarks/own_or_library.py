@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -139,20 +140,26 @@ def trees(given):
         differences = np.subtract(rows["sklearn"], rows["ours"])[:, :3]
         error = differences.std(axis=0, ddof=1) / np.sqrt(len(differences))
         print(f"{'':<14}{'+- error':<10}" + "".join(f"{e:>18.4f}" for e in error))
-    print(f"\n{'a forest alone':<28}{'rows':>8}{'labels':>8}{'ours s':>9}{'sklearn s':>11}{'ratio':>8}")
+    print(
+        f"\n{'a forest alone':<16}{'rows':>8}{'labels':>8}{'ours s':>9}{'sklearn s':>11}{'ratio':>8}", end=""
+    )
+    print(f"{'ours MB':>10}{'sklearn MB':>12}")
     for name in (*TREE_SETS, "miml_scene", "msra_like"):
         data = load_dataset(name, **({"n_bags": 3000, "random_state": 0} if name == "msra_like" else {}))
         X, T, groups = data.bags.X.astype(np.float32), data.Y[data.bags.index], data.bags.index
+        forests = {}
 
-        def grown(grow, X=X, T=T, groups=groups):
-            forest, used = grow(X, T, n_trees=20, seed=0, groups=groups, min_leaf=3)
-            forest.predict_unseen(X, used)
+        def grown(way, X=X, T=T, groups=groups, forests=forests):
+            forests[way], used = ways[way](X, T, n_trees=20, seed=0, groups=groups, min_leaf=3)
+            forests[way].predict_unseen(X, used)
 
-        taken = median_seconds(
-            {way: lambda grow=grow: grown(grow) for way, grow in ways.items()}, given.repeats
-        )
+        taken = median_seconds({way: partial(grown, way) for way in ways}, given.repeats)
         ours, theirs = taken["ours"], taken["sklearn"]
-        print(f"{name:<28}{len(X):>8}{T.shape[1]:>8}{ours:>9.3f}{theirs:>11.3f}{theirs / ours:>8.2f}")
+        own = sum(a.nbytes for a in vars(forests["ours"]).values() if isinstance(a, np.ndarray))
+        inside = [tree.tree_.__getstate__() for tree in forests["sklearn"].trees]
+        other = sum(state["nodes"].nbytes + state["values"].nbytes for state in inside)
+        print(f"{name:<16}{len(X):>8}{T.shape[1]:>8}{ours:>9.3f}{theirs:>11.3f}{theirs / ours:>8.2f}", end="")
+        print(f"{own / 1e6:>10.2f}{other / 1e6:>12.2f}")
 
 
 # ---------------------------------------------------------------------- text
@@ -304,7 +311,7 @@ print(time.process_time() - begin)
 def compiler(given):
     """First fit and answers with an empty cache, and the same in a second process with the cache filled."""
     print(f"{'estimator':<26}{'ours s':>9}{'numba s':>9}{'ratio':>8}{'cached: ours s':>16}{'numba s':>9}")
-    for name in ("ORedLogisticRegression", "MIMLFast", "BagClassifier"):
+    for name in ("ORedLogisticRegression", "MIMLFast", "BagClassifier", "MMMIL"):
         seconds = {(way, k): [] for way in ("ours", "numba's") for k in range(2)}
         for _ in range(given.repeats):
             for way in ("ours", "numba's"):
