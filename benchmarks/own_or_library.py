@@ -1,6 +1,6 @@
 """What we wrote ourselves beside the library that could do it, taken in turns in one run.
 
-    python benchmarks/own_or_library.py [trees] [text] [adam] [compiler] [--repeats 3] [--device cuda]
+    python benchmarks/own_or_library.py [trees] [text] [adam] [--repeats 3] [--device cuda]
 
 Seconds are those of the processor (of a GPU: of the clock, after synchronising), medians of ``--repeats``
 turns; a ratio is the library's time over ours. ``trees`` reads public sets from the folder BAGWISE_DATA,
@@ -11,7 +11,6 @@ import argparse
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import contextmanager
 from functools import partial
@@ -290,48 +289,7 @@ def adam(given):
         print(f"first step of a process, {name}: {float(runs[0].stdout):.3f} s")
 
 
-# ---------------------------------------------------------------------- numba's compiler
-
-FIRST_FIT = """
-import json, sys, time, types
-name, compiler = sys.argv[1:]
-if compiler == "numba's":
-    plain = sys.modules["bagwise.utils._lean_compiler"] = types.ModuleType("plain")
-    plain.LOOP, plain.PART = {}, {}
-from bagwise import load_dataset, models
-data = load_dataset("digits", n_bags=200, random_state=0)
-estimator = getattr(models, name)
-estimator = estimator(random_state=0) if "random_state" in estimator().get_params() else estimator()
-begin = time.process_time()
-estimator.fit(data.bags, data.Y).predict(data.bags)
-print(time.process_time() - begin)
-"""
-
-
-def compiler(given):
-    """First fit and answers with an empty cache, and the same in a second process with the cache filled."""
-    print(f"{'estimator':<26}{'ours s':>9}{'numba s':>9}{'ratio':>8}{'cached: ours s':>16}{'numba s':>9}")
-    for name in ("ORedLogisticRegression", "MIMLFast", "BagClassifier", "MMMIL"):
-        seconds = {(way, k): [] for way in ("ours", "numba's") for k in range(2)}
-        for _ in range(given.repeats):
-            for way in ("ours", "numba's"):
-                with tempfile.TemporaryDirectory() as cache:
-                    for k in range(2):
-                        done = subprocess.run(
-                            [sys.executable, "-c", FIRST_FIT, name, way],
-                            env=os.environ | {"NUMBA_CACHE_DIR": cache, "OMP_NUM_THREADS": "1"},
-                            capture_output=True,
-                            text=True,
-                            check=True,
-                        )
-                        seconds[way, k].append(float(done.stdout))
-        ours, theirs, later, their_later = (
-            np.median(seconds[key]) for key in (("ours", 0), ("numba's", 0), ("ours", 1), ("numba's", 1))
-        )
-        print(f"{name:<26}{ours:>9.2f}{theirs:>9.2f}{theirs / ours:>8.2f}{later:>16.2f}{their_later:>9.2f}")
-
-
-PARTS = {part.__name__: part for part in (trees, text, adam, compiler)}
+PARTS = {part.__name__: part for part in (trees, text, adam)}
 
 
 def main():
