@@ -2,6 +2,10 @@
 
 General readers trust the sizes that a file states, so a broken file of a hundred bytes can ask for gigabytes.
 Here every size is held against the bytes that are really there before any memory is taken.
+
+``scipy.io.loadmat`` is no slower on public sets, but of 3,005 spoiled files 55 ended the process, although all
+of them had passed a check of what they unpack to (``benchmarks/own_or_library_input.py matlab``); this decoder
+answers all with a `DataError`.
 """
 
 from __future__ import annotations
