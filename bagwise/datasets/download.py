@@ -1,7 +1,10 @@
 """Fetching one published file: resumed when cut, checked against its checksum, never half-written in place.
 
-``pooch`` keeps the cache (checksum, temporary file, rename); this module brings the part that it lacks,
-a download that goes on where the last one stopped.
+``pooch`` keeps the cache (checksum, temporary file, rename); this module brings what it lacks: a download that
+goes on where the last one stopped, an end to servers that send a byte now and then, and a refusal of redirects
+to anything but http and https. Of a server that cuts every answer of a megabyte after 400 kB, pooch's own
+downloader has got no file after four attempts and 1.6 MB, this one has it after three and 1.0 MB
+(``benchmarks/own_or_library_input.py downloads``).
 """
 
 from __future__ import annotations
