@@ -151,11 +151,10 @@ def outcome(way, place):
                 errors[words[1]] = errors.get(words[1], 0) + 1
             megabytes = max(megabytes, int(words[1])) if words[0] == "MB" else megabytes
         if done.returncode:
-            died.append((last, done.returncode))
+            died.append(done.returncode)
         first = last + 1 if done.returncode else n
-    return (
-        f"ended the process: {died or 'none'}; errors: {errors or 'DataError alone'}; {megabytes} MB at most"
-    )
+    ends = f"{len(died)} ended the process (signals {sorted({-code for code in died})})"
+    return f"{ends}; errors: {errors or 'DataError alone'}; {megabytes} MB at most"
 
 
 # ---------------------------------------------------------------------- downloads
