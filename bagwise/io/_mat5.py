@@ -4,8 +4,8 @@ General readers trust the sizes that a file states, so a broken file of a hundre
 Here every size is held against the bytes that are really there before any memory is taken.
 
 ``scipy.io.loadmat`` reads public sets in the same time or less, but about 55 of 3,005 spoiled files end the
-process (it reads beyond its buffers), all of which pass a check of what they unpack to; 20,000 cells within
-each other do the same by recursion. Here all of them are a `DataError`
+process, all of which pass a check of what they unpack to: a number of a type that does not exist is enough,
+and so are 20,000 cells within each other. Here all of them are a `DataError`
 (``benchmarks/own_or_library_input.py matlab``).
 """
 
