@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bagwise.actions.looking.session import Session
-from bagwise.actions.looking.values import UNKNOWN
+from bagwise.bags.dataset import UNKNOWN
 from bagwise.actions.matching import File, align_labels, open_data
 from bagwise.bags import Bags
 from bagwise.bags.dataset import Dataset

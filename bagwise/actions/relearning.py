@@ -15,7 +15,8 @@ from bagwise.actions.gathering import filled_bags
 from bagwise.actions.lesson import Lesson, lesson
 from bagwise.actions.looking.answers import Answers
 from bagwise.actions.looking.session import Session
-from bagwise.actions.looking.values import UNKNOWN, number_or_none
+from bagwise.actions.looking.answers import number_or_none
+from bagwise.bags.dataset import UNKNOWN
 from bagwise.actions.matching import File
 from bagwise.bags import Bags
 from bagwise.bags.dataset import Dataset

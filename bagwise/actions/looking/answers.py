@@ -89,3 +89,9 @@ class Answers:
             spread = np.nanstd(np.where(np.isfinite(scores), scores, np.nan), axis=0)
             self.scale = np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
         return expit(np.clip(2.0 * scores / self.scale, -30, 30))
+
+
+def number_or_none(value: Any) -> float | None:
+    """A number for JSON, to four digits; None where there is none."""
+    value = float(value)
+    return round(value, 4) if np.isfinite(value) else None

@@ -9,7 +9,8 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.actions.looking.projection import Projection
-from bagwise.actions.looking.values import UNKNOWN, number_or_none
+from bagwise.actions.looking.answers import number_or_none
+from bagwise.bags.dataset import UNKNOWN
 from bagwise.base import MIMLClassifier
 from bagwise.inspection import annotate, instance_scores, last_estimator
 from bagwise.media.places import medium_of, place_columns

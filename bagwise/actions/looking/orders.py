@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bagwise.actions.looking.values import UNKNOWN, number_or_none
+from bagwise.actions.looking.answers import number_or_none
+from bagwise.bags.dataset import UNKNOWN
 from bagwise.errors import DataError
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bagwise.actions.looking.exporting import export_kinds
-from bagwise.actions.looking.values import UNKNOWN, number_or_none
+from bagwise.actions.looking.answers import number_or_none
+from bagwise.bags.dataset import UNKNOWN
 from bagwise.errors import DataError
 from bagwise.inspection import last_estimator
 from bagwise.media.places import medium_of

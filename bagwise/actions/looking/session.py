@@ -15,7 +15,8 @@ from bagwise.actions.looking.explaining import Explainer
 from bagwise.actions.looking.orders import Table
 from bagwise.actions.looking.originals import Originals
 from bagwise.actions.looking.overview import overview, quality_curve
-from bagwise.actions.looking.values import UNKNOWN, number_or_none
+from bagwise.actions.looking.answers import number_or_none
+from bagwise.bags.dataset import UNKNOWN
 from bagwise.actions.matching import bags_for
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.bags.dataset import Dataset
