@@ -13,14 +13,12 @@ _PLACES = {
     "compare": "comparing",
     "convert": "describing",
     "demo": "demonstration",
-    "explain": "looking",
     "fit": "verbs",
     "gather": "gathering",
     "info": "describing",
     "list_all": "listing",
     "list_experiments": "reproducing",
     "open_data": "matching",
-    "open_session": "looking",
     "predict": "verbs",
     "reproduce": "reproducing",
     "score": "verbs",
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from bagwise.actions.gathering import gather
     from bagwise.actions.learning import train
     from bagwise.actions.listing import list_all
-    from bagwise.actions.looking import explain, open_session
     from bagwise.actions.matching import open_data
     from bagwise.actions.reproducing import list_experiments, reproduce
     from bagwise.actions.verbs import annotate, fit, predict, score
@@ -44,14 +41,12 @@ __all__ = [
     "compare",
     "convert",
     "demo",
-    "explain",
     "fit",
     "gather",
     "info",
     "list_all",
     "list_experiments",
     "open_data",
-    "open_session",
     "predict",
     "reproduce",
     "score",

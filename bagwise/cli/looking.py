@@ -55,7 +55,7 @@ def look(
     from bagwise import actions
 
     if static is None:
-        from bagwise.web.server import needs_web
+        from bagwise.look.server import needs_web
 
         needs_web()  # before the data are read
     else:
@@ -77,12 +77,12 @@ def look(
         )
 
     if static is not None:
-        from bagwise.web.page import write_page
+        from bagwise.look.page import write_page
 
         with progress("writing the page"):
             done = write_page(session, static, limit=limit)
         return say(f"wrote {done['n_bags']} bags to {static}, {done['bytes'] / 2**20:.1f} MB")
-    from bagwise.web.server import serve
+    from bagwise.look.server import serve
 
     def ready(address: str) -> None:
         say(f"looking at {data}: {address}")

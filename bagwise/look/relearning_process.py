@@ -19,22 +19,22 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.actions.looking.answers import Answers
-from bagwise.actions.looking.session import Session
 from bagwise.actions.matching import check_target
-from bagwise.actions.relearning import model_beside, relearn, takes_parts
 from bagwise.errors import BagwiseError
+from bagwise.look.answers import Answers
+from bagwise.look.relearning import model_beside, relearn, takes_parts
+from bagwise.look.session import Session
 
 _MODEL, _ANSWERS = "model.skops", "answers.npz"
 
 
-class Teaching:
+class RelearningProcess:
     """One run of learning again: started, watched, stopped, and its model taken or left.
 
     Examples
     --------
-    >>> from bagwise.actions import open_session
-    >>> Teaching(open_session("digits", options={"n_bags": 10})).state()["stage"]
+    >>> from bagwise.look import open_session
+    >>> RelearningProcess(open_session("digits", options={"n_bags": 10})).state()["stage"]
     'idle'
     """
 
@@ -80,7 +80,7 @@ class Teaching:
                 "train": self.train,
                 "folder": str(self._folder),
             }
-            command = [sys.executable, "-c", "from bagwise.actions.teaching import child; child()"]
+            command = [sys.executable, "-c", "from bagwise.look.relearning_process import child; child()"]
             self._child = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
             )
@@ -167,7 +167,7 @@ class Teaching:
 
 def child() -> None:
     """What the child does: read the job, learn, tell."""
-    from bagwise.actions import open_session
+    from bagwise.look import open_session
 
     job = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()

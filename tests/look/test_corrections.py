@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from bagwise.actions.correcting import Corrections
 from bagwise.errors import DataError
+from bagwise.look import Corrections
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_file_that_was_removed_or_replaced(path):
 
 _WRITER = """
 import sys
-from bagwise.actions.correcting import Corrections
+from bagwise.look import Corrections
 kept = Corrections(sys.argv[1], "birds", author=sys.argv[2])
 print("ready", flush=True)
 number = 0

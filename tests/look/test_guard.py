@@ -16,12 +16,9 @@ pytest.importorskip("httpx")
 from starlette.testclient import TestClient
 
 from bagwise import Bags, Dataset
-from bagwise.actions.correcting import Corrections
-from bagwise.actions.looking import Session
+from bagwise.look import Corrections, Session, make_app, server
+from bagwise.look.guard import LARGEST_BODY, POLICY
 from bagwise.models import MIMLDummy
-from bagwise.web import server
-from bagwise.web.guard import LARGEST_BODY, POLICY
-from bagwise.web.routes import make_app
 
 TOKEN = "s3cret-token-for-tests"
 HERE = "http://127.0.0.1:8000"
@@ -69,7 +66,7 @@ def test_token(client):
 def test_token_is_compared_in_constant_time():
     import inspect
 
-    from bagwise.web import guard
+    from bagwise.look import guard
 
     assert "hmac.compare_digest" in inspect.getsource(guard.Guard._has_token)
 
@@ -165,7 +162,7 @@ def test_headers(client):
 
 
 def test_page_has_no_inline_script_and_no_outside_resource():
-    from bagwise.web.routes import static_files
+    from bagwise.look.server import static_files
 
     for name, content in static_files().items():
         text = content.decode()

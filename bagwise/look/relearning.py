@@ -1,27 +1,116 @@
-"""Learning again from corrections: the fit, and what changed by it."""
+"""What there is to learn from a session: bags, their labels and their parts, with corrections in place."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from bagwise.actions.gathering import filled_bags
-from bagwise.actions.lesson import Lesson, lesson
-from bagwise.actions.looking.answers import Answers
-from bagwise.actions.looking.session import Session
-from bagwise.actions.looking.answers import number_or_none
-from bagwise.bags.dataset import UNKNOWN
-from bagwise.actions.matching import File
+from bagwise.actions.matching import File, align_labels, open_data
 from bagwise.bags import Bags
-from bagwise.bags.dataset import Dataset
-from bagwise.errors import BagwiseError
+from bagwise.bags.dataset import UNKNOWN, Dataset
+from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import annotate, last_estimator
+from bagwise.look.answers import Answers, number_or_none
+from bagwise.look.session import Session
+
+
+class TrainingSet(NamedTuple):
+    """What there is to learn: bags with labels, and what is known of their parts: 1, 0 or -1 per label."""
+
+    dataset: Dataset
+    known: np.ndarray
+    n_corrected: int
+
+
+def training_set(session: Session, train: File | Dataset | None = None) -> TrainingSet:
+    """Bags and labels to learn from, with corrections in place.
+
+    Without ``train``, all bags of labelled data; of data without labels the corrected ones, with what
+    the model says where nobody corrected it. With ``train``, its bags and the corrected ones.
+    """
+    truth = session.truth
+    corrected = np.flatnonzero(session.corrected > 0)
+    use_all = session.dataset.has_labels and train is None
+    which = np.arange(len(truth)) if use_all else corrected
+    if not len(which) and train is None:
+        raise BagwiseError(
+            "there is nothing to learn from: these data have no labels and nobody has corrected a bag yet"
+        )
+    sets = session.shown(truth)[which].astype(np.int8)
+    if session.dataset.has_labels:  # what is unsure stays as the data have it
+        unsure = truth[which] == UNKNOWN
+        given = np.zeros_like(sets)
+        given[:, session.given_columns] = session.dataset[which].Y
+        sets = np.where(unsure, given, sets)
+    names, bags = list(session.names), session.bags[which]
+    known = _known_parts(session, which, sets)
+    if train is not None:
+        first = train if isinstance(train, Dataset) else open_data(train)
+        names, first_bags, first_Y = _aligned(first, names, bags)
+        bags = Bags.concat([first_bags, bags])
+        known = np.concatenate([np.full((first_bags.n_instances, len(names)), -1), _wider(known, names, -1)])
+        sets = np.concatenate([first_Y, _wider(sets, names, 0)])
+    some = np.flatnonzero(sets.any(axis=0) | np.isin(names, session.corrections.labels()))
+    if not len(some):
+        raise BagwiseError("there is nothing to learn from: no bag carries a label")
+    dataset = Dataset(bags, sets[:, some], tuple(names[k] for k in some), recipe=session.dataset.recipe)
+    return TrainingSet(dataset, known[:, some].astype(np.int8), len(corrected))
+
+
+def _aligned(first: Dataset, names: list[str], bags: Bags) -> tuple[list[str], Bags, np.ndarray]:
+    """Data that the model learned from before, with labels in one order with the new ones."""
+    if not isinstance(first.bags, Bags) or first.bags.n_features != bags.n_features:
+        raise DataError(
+            f"the data to learn from have {first.bags.shape[1]} features, those looked at {bags.n_features}"
+        )
+    together = list(dict.fromkeys([*names, *first.label_names]))
+    Y, _, _ = align_labels(first, together)
+    plain = Bags(first.bags.X, first.bags.offsets, feature_names=bags.feature_names)
+    return together, plain.with_info(**_no_facts(bags, plain.n_instances)), Y
+
+
+def _no_facts(bags: Bags, n: int) -> dict[str, np.ndarray]:
+    """Room for facts that only the other bags have; models never see them."""
+    return {name: np.zeros((n, *v.shape[1:]), dtype=v.dtype) for name, v in bags.instance_info.items()}
+
+
+def _wider(matrix: np.ndarray, names: list[str], fill: int) -> np.ndarray:
+    wide = np.full((len(matrix), len(names)), fill, dtype=matrix.dtype)
+    wide[:, : matrix.shape[1]] = matrix
+    return wide
+
+
+def _known_parts(session: Session, which: np.ndarray, sets: np.ndarray) -> np.ndarray:
+    """1 where a part carries a label, 0 where it does not, -1 where nobody said so."""
+    sizes = session.sizes[which]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    known = np.full((starts[-1], len(session.names)), -1, dtype=np.int8)
+    for at, number in enumerate(which):
+        if session.corrected[number]:
+            for part, said in session.corrections.parts(session.ids[number]).items():
+                row = known[starts[at] + part]
+                if said.none:
+                    row[:] = 0
+                for name in said.not_labels:
+                    row[session.column[name]] = 0
+                column = session.column.get(said.label or "", -1)
+                if (
+                    column >= 0 and sets[at, column]
+                ):  # a label that the bag was denied afterwards is not known
+                    row[column] = 1
+    return known
+
+
+# ----------------------------------------------------------------------
+# Learning again from corrections: the fit, and what changed by it
+
 
 _MOST_CHANGES = 500  # listed; all are counted
 
@@ -40,8 +129,8 @@ def takes_parts(model: Any) -> str:
     return f"{name} cannot hold parts fixed: each corrected part is added as a bag of its own."
 
 
-def fit_again(model: Any, what: Lesson) -> Any:
-    """A copy of a fitted model, pipeline or search, fitted to a lesson.
+def fit_again(model: Any, training: TrainingSet) -> Any:
+    """A copy of a fitted model, pipeline or search, fitted to a training set.
 
     Transformers from raw files are kept as they are; other steps of a pipeline are fitted anew.
 
@@ -51,7 +140,7 @@ def fit_again(model: Any, what: Lesson) -> Any:
     >>> from bagwise.models import MIMLDummy
     >>> data = make_digits(n_bags=30)
     >>> known = np.full((data.bags.n_instances, 10), -1, dtype=np.int8)
-    >>> fit_again(MIMLDummy().fit(data.bags, data.Y), Lesson(data, known, 0)).label_names_[0]
+    >>> fit_again(MIMLDummy().fit(data.bags, data.Y), TrainingSet(data, known, 0)).label_names_[0]
     '0'
     """
     while hasattr(model, "best_estimator_"):
@@ -61,13 +150,13 @@ def fit_again(model: Any, what: Lesson) -> Any:
 
         kept = [step for step in model.steps[:-1] if isinstance(step[1], ToBags)]
         middle = [(name, clone(step)) for name, step in model.steps[:-1] if not isinstance(step, ToBags)]
-        bags = what.dataset.bags
+        bags = training.dataset.bags
         for _, step in middle:
-            bags = step.fit_transform(bags, what.dataset.Y)
-        changed = Lesson(_with_bags(what.dataset, bags), what.known, what.n_corrected)
+            bags = step.fit_transform(bags, training.dataset.Y)
+        changed = TrainingSet(_with_bags(training.dataset, bags), training.known, training.n_corrected)
         return Pipeline([*kept, *middle, (model.steps[-1][0], fit_again(model.steps[-1][1], changed))])
     copy = clone(model)
-    dataset, known = _filled(copy, what)
+    dataset, known = _filled(copy, training)
     bags, Y = dataset.bags, dataset.Y
     assert isinstance(bags, Bags)
     some = bool((known >= 0).any())
@@ -88,9 +177,9 @@ def _with_bags(dataset: Dataset, bags: Any) -> Dataset:
     return Dataset(bags, dataset.Y, dataset.label_names, recipe=dataset.recipe)
 
 
-def _filled(model: Any, what: Lesson) -> tuple[Dataset, np.ndarray]:
+def _filled(model: Any, training: TrainingSet) -> tuple[Dataset, np.ndarray]:
     """The lesson without empty bags where the model cannot take them; they have no rows in ``known``."""
-    return filled_bags(what.dataset, model)[0], what.known
+    return filled_bags(training.dataset, model)[0], training.known
 
 
 def _targets(model: Any, Y: np.ndarray) -> np.ndarray:
@@ -149,7 +238,7 @@ def relearn(
     train : path or name, optional
         Further data to learn from, such as those that the model was fitted to first.
     step : callable, optional
-        Told of the stage ("preparing", "fitting", "scoring") and the share of it that is done.
+        Called with the stage ("preparing", "fitting", "scoring") and the share of it that is done.
 
     Returns
     -------
@@ -163,10 +252,10 @@ def relearn(
         raise BagwiseError("there is no model to fit again; give one: bagwise look MODEL DATA")
     step("preparing", 0.0)
     old = session.answers
-    what = lesson(session, train)
+    training = training_set(session, train)
     step("fitting", 0.0)
     started = time.perf_counter()
-    fitted = fit_again(old.model, what)
+    fitted = fit_again(old.model, training)
     seconds = time.perf_counter() - started
     save(fitted, out)
     new = Answers(fitted, session.bags)
@@ -177,10 +266,10 @@ def relearn(
         "model": str(out),
         "seconds": seconds,
         "learned_from": {
-            "n_bags": len(what.dataset),
-            "n_corrected": what.n_corrected,
-            "n_parts": int(((what.known == 1).any(axis=1) | (what.known == 0).all(axis=1)).sum()),
-            "labels": list(what.dataset.label_names),
+            "n_bags": len(training.dataset),
+            "n_corrected": training.n_corrected,
+            "n_parts": int(((training.known == 1).any(axis=1) | (training.known == 0).all(axis=1)).sum()),
+            "labels": list(training.dataset.label_names),
             "how": takes_parts(old.model),
         },
         "corrected": _corrected_quality(session, {"before": old, "after": new}),
@@ -197,7 +286,7 @@ def _corrected_quality(session: Session, answers: Mapping[str, Answers]) -> dict
     for when, one in answers.items():
         parts, bags = [0, 0], [0, 0]
         column = {name: k for k, name in enumerate(one.names)}
-        for number in np.flatnonzero(session.spoken > 0):
+        for number in np.flatnonzero(session.corrected > 0):
             bag = session.ids[number]
             said = {p: a.label for p, a in session.corrections.parts(bag).items() if a.label is not None}
             if said:

@@ -10,14 +10,14 @@ import base64
 import hashlib
 import json
 import re
+from importlib.resources import files
 from os import PathLike
 from typing import Any
 
-from bagwise.actions.looking import Session
-from bagwise.actions.looking.originals import small_picture
 from bagwise.errors import BagwiseError
+from bagwise.look.originals import small_picture
+from bagwise.look.session import Session
 from bagwise.utils.files import replacing
-from bagwise.web.assets import static_files
 
 _BUDGET = 24 * 2**20  # bytes of sound and pictures on one page
 _BAGS = 24 * 2**20  # characters of the answers about bags
@@ -193,3 +193,25 @@ def _escaped(text: str) -> str:
     for sign, name in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;")):
         text = text.replace(sign, name)
     return text
+
+
+# ----------------------------------------------------------------------
+# The files of the page, read once from the package
+
+
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+def static_files() -> dict[str, bytes]:
+    """The files of the page by name; nothing beside them can be asked for."""
+    folder = files("bagwise.look") / "static"
+    found = {}
+    for item in folder.iterdir():
+        if item.is_file() and "." + item.name.rpartition(".")[2] in TYPES:
+            found[item.name] = item.read_bytes()
+    return found

@@ -22,7 +22,8 @@ from bagwise.media.places import medium_of
 from bagwise.media.recipe import transformer_class
 
 if TYPE_CHECKING:
-    from bagwise.actions.looking.session import Session
+    from bagwise.look.session import Session
+
 
 SOUNDS = {
     ".wav": "audio/wav",

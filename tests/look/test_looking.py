@@ -7,11 +7,9 @@ import pytest
 
 import bagwise
 from bagwise import Bags, Dataset
-from bagwise.actions import open_session
-from bagwise.actions.correcting import Corrections
-from bagwise.actions.looking import Session
 from bagwise.datasets import make_digits
 from bagwise.errors import DataError
+from bagwise.look import Corrections, Session, open_session
 from bagwise.models import MIMLKNN, MIMLDummy, SingleInstanceLogisticRegression
 
 

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bagwise.actions.looking.exporting import export_kinds
-from bagwise.actions.looking.answers import number_or_none
 from bagwise.bags.dataset import UNKNOWN
 from bagwise.errors import DataError
 from bagwise.inspection import last_estimator
+from bagwise.look.answers import number_or_none
+from bagwise.look.exporting import export_kinds
 from bagwise.media.places import medium_of
 
 if TYPE_CHECKING:
-    from bagwise.actions.looking.session import Session
+    from bagwise.look.session import Session
+
 
 _BINS = 10
 _THRESHOLDS = 101
@@ -34,7 +35,7 @@ def overview(session: Session) -> dict[str, Any]:
         "names": session.names,
         "labels": _labels(session, truth),
         "n_corrections": len(session.corrections.standing()),
-        "n_corrected": int((session.spoken > 0).sum()),
+        "n_corrected": int((session.corrected > 0).sum()),
         "n_seen": int(session.seen.sum()),
         "damaged_lines": session.corrections.damaged,
         "corrections_file": session.corrections.path.name,

@@ -1,24 +1,31 @@
-"""Addresses of the page and the questions behind them; an answer is JSON, a file of ours, or an original."""
+"""The page on this computer: addresses, the questions behind them, and the server that runs until Ctrl-C.
+
+An answer is JSON, a file of the page, or an original. Here alone starlette and uvicorn are needed, which the
+extra ``web`` installs.
+"""
 
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from bagwise.actions.looking import Session
-from bagwise.actions.looking.exporting import export
-from bagwise.actions.teaching import Teaching
 from bagwise.errors import BagwiseError
-from bagwise.web.assets import TYPES, static_files
-from bagwise.web.guard import Guard
+from bagwise.look.exporting import export
+from bagwise.look.guard import Guard, new_token
+from bagwise.look.page import TYPES, static_files
+from bagwise.look.relearning_process import RelearningProcess
+from bagwise.look.session import Session
 
 
 def answer(value: Any, status: int = 200) -> Response:
@@ -30,9 +37,9 @@ def answer(value: Any, status: int = 200) -> Response:
 class Routes:
     """The questions that the page asks of one session."""
 
-    def __init__(self, session: Session, teaching: Teaching | None = None) -> None:
+    def __init__(self, session: Session, relearning: RelearningProcess | None = None) -> None:
         self.session = session
-        self.teaching = Teaching(session) if teaching is None else teaching
+        self.relearning = RelearningProcess(session) if relearning is None else relearning
         self.static = static_files()
 
     def routes(self) -> list[Route]:
@@ -187,17 +194,17 @@ class Routes:
 
     def learning(self, request: Request) -> Response:
         """How far learning is, and what came of it."""
-        return answer(self.teaching.state())
+        return answer(self.relearning.state())
 
     def learn(self, asked: dict[str, Any]) -> Response:
         """Start or stop learning; take or leave the new model."""
-        acts = {"start": self.teaching.start, "stop": self.teaching.stop, "leave": self.teaching.leave}
+        acts = {"start": self.relearning.start, "stop": self.relearning.stop, "leave": self.relearning.leave}
         if asked.get("do") == "use":
-            return answer({"model": Path(self.teaching.use()).name})
+            return answer({"model": Path(self.relearning.use()).name})
         if asked.get("do") not in acts:
             raise HTTPException(400, "expected start, stop, use or leave")
         acts[asked["do"]]()
-        return answer(self.teaching.state())
+        return answer(self.relearning.state())
 
     def _bag(self, number: int, asked: dict[str, Any]) -> dict[str, Any]:
         return self.session.explain(number, given=asked.get("given") is True)
@@ -211,7 +218,7 @@ def _original(content: Path | bytes, kind: str) -> Response:
 
 
 def _guarded(ask: Callable[[Request], Response]) -> Callable[[Request], Response]:
-    """What users can put right is told in one line."""
+    """What users can put right is answered in one line."""
 
     def asked(request: Request) -> Response:
         try:
@@ -225,8 +232,6 @@ def _guarded(ask: Callable[[Request], Response]) -> Callable[[Request], Response
 
 def _posted(ask: Callable[[dict[str, Any]], Response]) -> Callable[[Request], Any]:
     async def asked(request: Request) -> Response:
-        from starlette.concurrency import run_in_threadpool
-
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             raise HTTPException(415, "expected JSON")
         try:
@@ -252,7 +257,74 @@ async def _refused(request: Request, error: Exception) -> Response:
     return answer({"error": getattr(error, "detail", "something went wrong; see the terminal")}, status)
 
 
-def make_app(session: Session, token: str, teaching: Teaching | None = None) -> Guard:
+def make_app(session: Session, token: str, relearning: RelearningProcess | None = None) -> Guard:
     """The whole application, behind its guard."""
     handlers: Any = {HTTPException: _refused, 500: _refused}
-    return Guard(Starlette(routes=Routes(session, teaching).routes(), exception_handlers=handlers), token)
+    return Guard(Starlette(routes=Routes(session, relearning).routes(), exception_handlers=handlers), token)
+
+
+# ----------------------------------------------------------------------
+# Running the page on this computer until Ctrl-C
+
+
+def listen(port: int = 0) -> socket.socket:
+    """A socket on 127.0.0.1; port 0 takes a free one."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(("127.0.0.1", port))
+    except OSError as error:
+        sock.close()
+        raise BagwiseError(
+            f"port {port} cannot be used ({error.strerror}); choose another with --port"
+        ) from None
+    sock.listen(128)
+    return sock
+
+
+def serve(
+    session: Session,
+    *,
+    port: int = 0,
+    train: str | None = None,
+    ready: Callable[[str], Any] = lambda address: None,
+) -> None:
+    """Serve the page of a session until Ctrl-C.
+
+    Parameters
+    ----------
+    session : Session
+        What to look at.
+    port : int, default=0
+        Port on 127.0.0.1; 0 takes a free one.
+    train : path or name, optional
+        Further data to learn from, such as those that the model was fitted to.
+    ready : callable, optional
+        Called with the address, token included, as soon as it answers.
+    """
+    token = new_token()
+    relearning = RelearningProcess(session, train)
+    sock = listen(port)
+    session.start()
+    config = uvicorn.Config(
+        make_app(session, token, relearning),
+        log_level="error",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        http="h11",
+        loop="asyncio",
+        server_header=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=1,
+        limit_concurrency=200,
+    )
+    ready(f"http://127.0.0.1:{sock.getsockname()[1]}/?token={token}")
+    try:
+        uvicorn.Server(config).run(sockets=[sock])
+    except KeyboardInterrupt:
+        pass  # the way to end it
+    finally:
+        relearning.close()
+        session.stop()
+        sock.close()

@@ -14,17 +14,14 @@ from starlette.testclient import TestClient
 
 import bagwise
 from bagwise import Bags, Dataset
-from bagwise.actions import open_session
-from bagwise.actions.correcting import Corrections
-from bagwise.actions.looking import Session
-from bagwise.actions.looking.exporting import export, export_kinds
-from bagwise.actions.looking.originals import png, shaded
 from bagwise.datasets.media import make_collages, make_documents, make_recordings
 from bagwise.errors import BagwiseError
+from bagwise.look import Corrections, Session, make_app, open_session
+from bagwise.look.exporting import export, export_kinds
+from bagwise.look.originals import png, shaded
+from bagwise.look.page import bundle, page_data, write_page
 from bagwise.media import gather
 from bagwise.models import MIMLDummy
-from bagwise.web.page import bundle, page_data, write_page
-from bagwise.web.routes import make_app
 
 HEADERS = {"x-bagwise-token": "t"}
 
@@ -76,7 +73,7 @@ def test_recordings(recordings, tmp_path):
 
 def test_spectrogram_shows_the_tone(tmp_path):
     soundfile = pytest.importorskip("soundfile")
-    from bagwise.actions.looking.originals import spectrogram
+    from bagwise.look.originals import spectrogram
 
     time = np.arange(16000) / 16000
     soundfile.write(tmp_path / "tone.wav", np.where(time < 0.5, np.sin(2 * np.pi * 2000 * time), 0.0), 16000)
@@ -206,7 +203,7 @@ def test_static_page(recordings, tmp_path):
 
 
 def test_static_page_is_of_bounded_size(tmp_path, monkeypatch):
-    from bagwise.web import page
+    from bagwise.look import page
 
     monkeypatch.setattr(page, "_BAGS", 3000)
     bags = Bags(np.random.default_rng(0).normal(size=(40, 3)), np.arange(0, 41, 4))

@@ -17,7 +17,8 @@ from bagwise.media.labels import KINDS, Found, check_kind, write_answers
 from bagwise.media.places import medium_of, place_columns
 
 if TYPE_CHECKING:
-    from bagwise.actions.looking.session import Session
+    from bagwise.look.session import Session
+
 
 TITLES = {
     "csv": "CSV",
@@ -62,7 +63,7 @@ def export(session: Session, kind: str) -> Export:
 
     Examples
     --------
-    >>> from bagwise.actions import open_session
+    >>> from bagwise.look import open_session
     >>> session = open_session("digits", options={"n_bags": 10}, corrections="none.jsonl")
     >>> export(session, "csv").content.decode().splitlines()[0]
     'bag_id,part,label,probability,answer,author,time'

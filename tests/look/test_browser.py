@@ -16,16 +16,11 @@ from playwright import sync_api
 
 import bagwise
 from bagwise import Bags, Dataset
-from bagwise.actions import open_session
-from bagwise.actions.correcting import Corrections
-from bagwise.actions.looking import Session
 from bagwise.datasets import make_digits
 from bagwise.datasets.media import make_collages, make_documents, make_recordings
+from bagwise.look import Corrections, Session, make_app, open_session, server, write_page
 from bagwise.media import gather
 from bagwise.models import MIMLDummy, SingleInstanceLogisticRegression
-from bagwise.web import server
-from bagwise.web.page import write_page
-from bagwise.web.routes import make_app
 
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here; apt-get install chromium")

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from bagwise.actions.line_log import LineLog
 from bagwise.errors import DataError
+from bagwise.look.line_log import LineLog
 
 ANSWERS = ("yes", "no", "unsure", "none", "accepted", "cleared")
 

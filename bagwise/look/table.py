@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bagwise.actions.looking.answers import number_or_none
 from bagwise.bags.dataset import UNKNOWN
 from bagwise.errors import DataError
+from bagwise.look.answers import number_or_none
 
 if TYPE_CHECKING:
-    from bagwise.actions.looking.session import Session
+    from bagwise.look.session import Session
+
 
 ORDERS = ("number", "id", "size", "score", "uncertain", "rare", "wrong", "corrected")
 SHOWN = ("all", "uncertain", "wrong", "unseen", "corrected")
@@ -55,7 +56,7 @@ class Table:
         if name == "size":
             return np.asarray(session.bags.sizes, dtype=np.float64)
         if name == "corrected":
-            return session.spoken.astype(np.float64)
+            return session.corrected.astype(np.float64)
         if name == "rare":
             return self._rarity(truth)
         if answers is None:
@@ -73,11 +74,11 @@ class Table:
                 found = (
                     values.max(axis=1) if name == "score" else 1.0 - 2.0 * np.abs(values - 0.5).min(axis=1)
                 )
-            if name == "uncertain":  # what people settled is not uncertain any more
-                settled = session.spoken > 0
+            if name == "uncertain":  # what people answered is not uncertain any more
+                answered = session.corrected > 0
                 if label is not None:
-                    settled = settled & (truth[:, label] != UNKNOWN)
-                found = np.where(settled, 0.0, found)
+                    answered = answered & (truth[:, label] != UNKNOWN)
+                found = np.where(answered, 0.0, found)
         return np.where(np.arange(len(truth)) >= answers.done, np.nan, found.astype(np.float64))
 
     def _rarity(self, truth: np.ndarray) -> np.ndarray:
@@ -130,9 +131,9 @@ class Table:
         elif show == "wrong":
             keep &= np.nan_to_num(self.measure("wrong", label), nan=0.0) > 0
         elif show == "unseen":
-            keep &= ~session.seen & (session.spoken == 0)
+            keep &= ~session.seen & (session.corrected == 0)
         elif show == "corrected":
-            keep &= session.spoken > 0
+            keep &= session.corrected > 0
         if q:
             wanted = q.casefold()
             keep &= np.fromiter((wanted in bag.casefold() for bag in session.ids), bool, len(session.ids))
@@ -182,7 +183,7 @@ class Table:
             "size": int(session.sizes[i]),
             "known": np.flatnonzero(session.truth[i] == 1).tolist(),
             "seen": bool(session.seen[i]),
-            "corrected": int(session.spoken[i]),
+            "corrected": int(session.corrected[i]),
         }
         for name in ("score", "uncertain", "wrong", "rare"):
             row[name] = number_or_none(self.measure(name, label)[i])
@@ -211,7 +212,7 @@ class Table:
         if by == "order":
             return after + 1 if after + 1 < len(session.ids) else None
         number = session.label(label) if by == "label" else None
-        left = ~session.seen & (session.spoken == 0)
+        left = ~session.seen & (session.corrected == 0)
         if 0 <= after < len(left):
             left[after] = False
         if number is not None:

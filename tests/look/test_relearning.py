@@ -7,12 +7,9 @@ import pytest
 
 import bagwise
 from bagwise import Bags, Dataset
-from bagwise.actions import open_session
-from bagwise.actions.correcting import Corrections
-from bagwise.actions.looking import Session
-from bagwise.actions.relearning import fit_again, lesson, relearn, takes_parts
-from bagwise.actions.teaching import Teaching
 from bagwise.errors import BagwiseError
+from bagwise.look import Corrections, RelearningProcess, Session, open_session
+from bagwise.look.relearning import fit_again, relearn, takes_parts, training_set
 from bagwise.models import MIMLDummy, ORedLogisticRegression, SingleInstanceLogisticRegression
 from bagwise.preprocessing import OnInstances
 
@@ -56,13 +53,13 @@ def test_parts_are_clamped(taught, tmp_path):
     assert found["values"].shape == (40, 2) and np.isfinite(found["values"]).all()
 
 
-def test_lesson_holds_what_was_said(taught):
+def test_training_set_holds_the_corrections(taught):
     taught.correct(7, "no", label="wren")
     taught.correct(8, "none", part=0)
     taught.correct(9, "no", part=1, label="robin")
     taught.correct(9, "unsure", label="wren")
     taught.correct(10, "yes", part=0, label="owl")
-    what = lesson(taught)
+    what = training_set(taught)
     names = what.dataset.label_names
     assert names == ("robin", "wren", "owl")
     assert what.dataset.Y[7].tolist() == [1, 0, 0] and what.dataset.Y[9].tolist() == [1, 1, 0]
@@ -71,7 +68,7 @@ def test_lesson_holds_what_was_said(taught):
     assert what.known[20].tolist() == [-1, -1, 1] and (what.known[30:] == -1).all()
     # a label that the bag was denied afterwards holds for none of its parts
     taught.correct(0, "no", label=names[0])
-    again = lesson(taught)
+    again = training_set(taught)
     assert again.dataset.Y[0].tolist() == [0, 1, 0] and (again.known[:2, 0] != 1).all()
 
 
@@ -82,11 +79,11 @@ def test_bags_without_labels_and_further_data(tmp_path):
     bare = Session(Dataset(data.bags), model, session.corrections)
     bare.finish()
     with pytest.raises(BagwiseError, match="nothing to learn"):
-        lesson(bare)
+        training_set(bare)
     bare.correct(3, "accepted")
     bare.correct(4, "yes", part=0, label="wren")
-    assert len(lesson(bare).dataset) == 2
-    more = lesson(bare, twins(seed=1)[0])
+    assert len(training_set(bare).dataset) == 2
+    more = training_set(bare, twins(seed=1)[0])
     assert len(more.dataset) == 42 and more.known[80 + 2].tolist() == [-1, 1]
 
 
@@ -95,7 +92,7 @@ def test_models_that_cannot_clamp(taught, cls):
     data, _ = twins()
     bags = data.labelled_bags() if cls is SingleInstanceLogisticRegression else data.bags
     model = cls().fit(bags, data.Y)
-    fitted = fit_again(model, lesson(taught))
+    fitted = fit_again(model, training_set(taught))
     assert fitted.label_names_ == data.label_names
     words = takes_parts(model)
     assert ("bag of its own" in words) == (cls is MIMLDummy)
@@ -107,17 +104,17 @@ def test_pipelines_and_classes(taught):
 
     data, _ = twins()
     pipeline = make_pipeline(OnInstances(StandardScaler()), MIMLDummy()).fit(data.bags, data.Y)
-    assert fit_again(pipeline, lesson(taught)).predict(data.bags).shape == (40, 2)
+    assert fit_again(pipeline, training_set(taught)).predict(data.bags).shape == (40, 2)
     one = MIMLDummy().fit(data.bags, np.tile([0, 1], 20))
     with pytest.raises(BagwiseError, match="one class per bag"):
-        fit_again(one, lesson(taught))
+        fit_again(one, training_set(taught))
 
 
-def wait(teaching, until=("done", "failed"), seconds=120):
+def wait(relearning, until=("done", "failed"), seconds=120):
     end = time.monotonic() + seconds
-    while teaching.state()["stage"] not in until and time.monotonic() < end:
+    while relearning.state()["stage"] not in until and time.monotonic() < end:
         time.sleep(0.05)
-    return teaching.state()
+    return relearning.state()
 
 
 def test_child_learns_and_its_model_is_used(tmp_path):
@@ -129,22 +126,22 @@ def test_child_learns_and_its_model_is_used(tmp_path):
     session = open_session(tmp_path / "twins.parquet", tmp_path / "m.skops", author="ada")
     session.finish()
     session.correct(0, "no", label="wren")
-    teaching = Teaching(session)
+    relearning = RelearningProcess(session)
     with pytest.raises(BagwiseError, match="learn again first"):
-        teaching.use()
-    teaching.start()
+        relearning.use()
+    relearning.start()
     with pytest.raises(BagwiseError, match="already"):
-        teaching.start()
-    state = wait(teaching)
+        relearning.start()
+    state = wait(relearning)
     assert state["stage"] == "done", state["error"]
     assert state["result"]["learned_from"]["n_corrected"] == 1
-    assert teaching.use() == str(tmp_path / "m.again.skops") and session.model_version == 1
-    assert session.corrections.model == "m.again.skops" and teaching.state()["stage"] == "idle"
+    assert relearning.use() == str(tmp_path / "m.again.skops") and session.model_version == 1
+    assert session.corrections.model == "m.again.skops" and relearning.state()["stage"] == "idle"
     assert bagwise.load(tmp_path / "m.again.skops").predict(data.bags).shape == (40, 2)
     (tmp_path / "twins.parquet").unlink()
-    teaching.start()  # its data are gone: it says so
-    assert "twins.parquet" in wait(teaching)["error"]
-    teaching.start()
-    teaching.stop()
-    assert teaching.state()["stage"] == "idle"
-    teaching.close()
+    relearning.start()  # its data are gone: it says so
+    assert "twins.parquet" in wait(relearning)["error"]
+    relearning.start()
+    relearning.stop()
+    assert relearning.state()["stage"] == "idle"
+    relearning.close()
