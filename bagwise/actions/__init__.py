@@ -1,4 +1,4 @@
-"""One function per verb of the command line; a program or a web page calls the same functions.
+"""One function per verb of the command line; a program or the page calls the same functions.
 
 They are imported when first used, so that a list of what there is needs none of the models.
 """
@@ -11,30 +11,29 @@ from typing import TYPE_CHECKING, Any
 _PLACES = {
     "annotate": "verbs",
     "compare": "comparing",
-    "convert": "describing",
+    "convert": "gathering",
     "demo": "demonstration",
     "fit": "verbs",
     "gather": "gathering",
     "info": "describing",
     "list_all": "listing",
     "list_experiments": "reproducing",
-    "open_data": "matching",
+    "open_data": "data",
     "predict": "verbs",
     "reproduce": "reproducing",
     "score": "verbs",
-    "train": "learning",
+    "train": "verbs",
 }
 
 if TYPE_CHECKING:
     from bagwise.actions.comparing import compare
+    from bagwise.actions.data import open_data
     from bagwise.actions.demonstration import demo
-    from bagwise.actions.describing import convert, info
-    from bagwise.actions.gathering import gather
-    from bagwise.actions.learning import train
+    from bagwise.actions.describing import info
+    from bagwise.actions.gathering import convert, gather
     from bagwise.actions.listing import list_all
-    from bagwise.actions.matching import open_data
     from bagwise.actions.reproducing import list_experiments, reproduce
-    from bagwise.actions.verbs import annotate, fit, predict, score
+    from bagwise.actions.verbs import annotate, fit, predict, score, train
 
 __all__ = [
     "annotate",

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bagwise.actions.learning import make_model
-from bagwise.actions.matching import File, open_data
+from bagwise.actions.data import File, open_data
+from bagwise.actions.verbs import make_model
 from bagwise.errors import BagwiseError, DataError
 from bagwise.model_selection import Comparison
 from bagwise.model_selection import compare as compare_models

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.actions.learning import train
-from bagwise.actions.matching import File, check_target
+from bagwise.actions.data import File, check_target
+from bagwise.actions.verbs import train
 from bagwise.bags import Bags, instance_rows
 from bagwise.bags.dataset import Dataset
 from bagwise.base import MIMLClassifier

@@ -59,7 +59,7 @@ def look(
 
         needs_web()  # before the data are read
     else:
-        from bagwise.actions.matching import check_target
+        from bagwise.actions.data import check_target
 
         check_target(static)
 

@@ -11,8 +11,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from bagwise.actions.gathering import filled_bags
-from bagwise.actions.matching import File, align_labels, open_data
+from bagwise.actions.data import File, align_labels, open_data, without_empty
 from bagwise.bags import Bags
 from bagwise.bags.dataset import UNKNOWN, Dataset
 from bagwise.errors import BagwiseError, DataError
@@ -179,7 +178,7 @@ def _with_bags(dataset: Dataset, bags: Any) -> Dataset:
 
 def _filled(model: Any, training: TrainingSet) -> tuple[Dataset, np.ndarray]:
     """The lesson without empty bags where the model cannot take them; they have no rows in ``known``."""
-    return filled_bags(training.dataset, model)[0], training.known
+    return without_empty(training.dataset, model).data, training.known
 
 
 def _targets(model: Any, Y: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.actions.matching import check_target
+from bagwise.actions.data import check_target
 from bagwise.errors import BagwiseError
 from bagwise.look.answers import Answers
 from bagwise.look.relearning import model_beside, relearn, takes_parts

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.actions.gathering import Opened, open_for
-from bagwise.actions.matching import File, bags_for, open_data
+from bagwise.actions.data import File, Opened, bags_for, open_data, open_for
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.bags.dataset import UNKNOWN, Dataset
-from bagwise.datasets import list_datasets
+from bagwise.datasets import is_registered
 from bagwise.errors import BagwiseError, DataError
 from bagwise.look.answers import Answers, number_or_none
 from bagwise.look.corrections import Corrections
@@ -23,6 +22,7 @@ from bagwise.look.overview import overview, quality_curve
 from bagwise.look.table import Table
 from bagwise.media.gathering import collect
 from bagwise.media.recipe import transformers
+from bagwise.persistence import load
 
 
 class Session:
@@ -332,14 +332,12 @@ def open_session(
     >>> session.table.rows(limit=1)["rows"][0]["id"]
     'n00'
     """
-    from bagwise.persistence import load
-
     fitted = None if model is None else load(model)
-    opened = _opened(data, where) if fitted is None else open_for(fitted, data, **where)
-    dataset = opened.dataset
+    opened = _opened(data, where) if fitted is None else open_for(fitted, data, in_memory=True, **where)
+    dataset = opened.data
     if not len(dataset):
         raise DataError("holds no bags to look at", path=data)
-    named = any(str(data) == row["name"] for row in list_datasets())
+    named = is_registered(str(data))
     beside = Path(data).absolute()
     place = Path.cwd() if named else beside if beside.is_dir() else beside.parent
     kept = Corrections(
@@ -390,10 +388,11 @@ def _opened(data: File, where: dict[str, Any]) -> Opened:
     path = Path(data)
     raw = path.is_dir() or any(path.name.lower().endswith(kind.suffixes) for kind in transformers())
     try:
-        return Opened(open_data(data, **given))
+        whole = open_data(data, **given)
+        return Opened(whole, whole)
     except DataError:
         if given or not raw or not path.exists():
             raise
-    told = {name: where[name] for name in ("labels", "n_jobs", "say", "step") if where.get(name)}
-    found = collect(data, told.pop("labels", None), **told)
-    return Opened(found.dataset, found.empty, found.unreadable, found.paths)
+    how = {name: where[name] for name in ("labels", "n_jobs", "say", "step") if where.get(name)}
+    found = collect(data, how.pop("labels", None), **how)
+    return Opened(found.dataset, found.dataset, found.empty, found.unreadable, found.paths)

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 import bagwise
 from bagwise import Bags, Dataset, actions, all_estimators
-from bagwise.actions.matching import align_instance_labels, align_labels, blocks, check_target
+from bagwise.actions.data import align_instance_labels, align_labels, check_target, runs
 from bagwise.base import Traits
 from bagwise.datasets import make_multi_view
 from bagwise.errors import BagwiseError, DataError
@@ -117,9 +117,9 @@ def test_blocks_cover_all_bags_and_change_nothing(stored, monkeypatch):
     bagwise.write(new, stored / "new.parquet")
     tables = {}
     for size in (7, 200_000):
-        monkeypatch.setattr("bagwise.actions.matching._BLOCK", size)
-        runs = blocks(new.bags)
-        assert [a for a, _ in runs] == [0] + [b for _, b in runs][:-1] and runs[-1][1] == 57
+        monkeypatch.setattr("bagwise.actions.data._BLOCK", size)
+        cuts = runs(new.bags)
+        assert [a for a, _ in cuts] == [0] + [b for _, b in cuts][:-1] and cuts[-1][1] == 57
         actions.predict(stored / "model.skops", stored / "new.parquet", stored / "p.parquet")
         actions.annotate(stored / "model.skops", stored / "new.parquet", stored / "a.parquet")
         tables[size] = [pq.read_table(stored / name).to_pandas() for name in ("p.parquet", "a.parquet")]

@@ -110,7 +110,7 @@ def test_a_failure_leaves_the_older_file(digits_for_commands, tmp_path, monkeypa
 
     original = verbs.prediction_table
     monkeypatch.setattr(verbs, "prediction_table", full)
-    monkeypatch.setattr("bagwise.actions.matching._BLOCK", 20)
+    monkeypatch.setattr("bagwise.actions.data._BLOCK", 20)
     refuses(
         run("predict", digits_for_commands / "dummy.skops", digits_for_commands / "test.parquet", "-o", out),
         "No space left",

@@ -1,7 +1,7 @@
-"""What a model found, written the way the tools of people expect it, and drawn.
+"""What a model found, written: as tables, the way the tools of people expect it, and drawn.
 
-A part is marked with the label that `annotate` finds for it, if the model also decides that the whole file
-carries that label, and, with a threshold, if it is at least that probable.
+For tools and pictures a part is marked with the label that `annotate` finds for it, if the model also decides
+that the whole file carries that label, and, with a threshold, if it is at least that probable.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from scipy.special import expit
 
-from bagwise.actions.gathering import Opened
-from bagwise.actions.matching import File, blocks, check_target
+from bagwise.actions.data import File, Opened, check_target, runs, wants_shards
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.bags.labels import label_sets
 from bagwise.base import MIMLClassifier
@@ -27,29 +29,92 @@ from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import annotate as annotate_instances
 from bagwise.inspection import instance_scores, last_estimator, scores_and_labels
 from bagwise.media.labels import KINDS, Found, Options, check_kind, write_answers
+from bagwise.media.labels.answers import targets
 from bagwise.media.places import medium_of
 from bagwise.media.recipe import places_of
-from bagwise.report.results import check_suffix, plain
+from bagwise.report.media import draw_found
+from bagwise.report.results import check_suffix, plain, write_tables
+from bagwise.shards.manifest import part_name
+from bagwise.shards.place import Place
 from bagwise.utils.files import replacing
 from bagwise.utils.progress import track
 
 TABLE = "csv"
+_RENAMED = ("score.bag_id", "score.labels")  # labels called like the first columns of a table
 _DPI = 110
 
 
-def knows_probabilities(model: Any) -> bool:
-    """Whether ``annotate`` can give them; a model that annotates in its own way always can."""
-    return model.traits.probabilities or type(model)._annotations is not MIMLClassifier._annotations
+# ---------------------------------------------------------------------- tables
 
 
 def table_target(kind: str | None, out: File) -> File:
     """Where a table goes: a file as given, or one in a folder if ``--as csv`` came with a folder."""
     if kind not in (None, TABLE):
         raise BagwiseError(f"answers are written as {TABLE}, {', '.join(KINDS)}; got {kind!r}")
-    out = Path(out)
-    if kind == TABLE and (out.is_dir() or not out.suffix):
-        return out / "annotations.csv"
+    if kind == TABLE and (Path(out).is_dir() or not Path(out).suffix):
+        return Path(out) / "annotations.csv"
     return out
+
+
+def check_table(out: File, kind: str | None = None, *, json: bool = False) -> None:
+    """Refuse a table that cannot be written, before any work is done; only predictions may be JSON."""
+    if json and kind not in (None, TABLE, "json"):
+        raise BagwiseError(f"predictions are written as csv or json; got {kind!r}")
+    if _is_folder(out):
+        place = Place(out)
+        strange = [name for name in place.names() if not name.startswith(("part-", "."))]
+        if strange:
+            raise DataError(f"holds other files ({strange[0]}); give the name of a new folder", path=out)
+        return
+    check_target(out)
+    is_json = json and Path(out).suffix.lower() == ".json"
+    if json and kind is not None and is_json != (kind == "json"):
+        raise DataError(f"the suffix does not fit --as {kind}", path=out)
+    if not is_json:
+        check_suffix(out)
+
+
+def write_answer_table(tables: Iterable[pa.Table], out: File) -> int:
+    """One file for the tables of all blocks, or a folder with one each; a file appears when it is whole."""
+    if Path(out).suffix.lower() == ".json":
+        return _write_json(tables, out)
+    if not _is_folder(out):
+        return write_tables(tables, out)
+    place, rows = Place(out), 0
+    for k, table in enumerate(tables):
+        place.write(part_name(k), partial(pq.write_table, table))
+        rows += table.num_rows
+    return rows
+
+
+def _is_folder(out: File) -> bool:
+    return wants_shards(out) or not Path(out).suffix
+
+
+def _write_json(tables: Iterable[pa.Table], out: File) -> int:
+    """Predictions as a list, an object per bag."""
+    count = 0
+    with replacing(out) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as handle:
+        handle.write("[")
+        for table in tables:
+            names = [name.removeprefix("score.") if name in _RENAMED else name for name in table.column_names]
+            for row in zip(*(column.to_pylist() for column in table.columns)):
+                entry = {"bag_id": row[0], "labels": row[1], "scores": plain(dict(zip(names[2:], row[2:])))}
+                mark = ",\n" if count else "\n"
+                handle.write(mark + json.dumps(entry, ensure_ascii=False, allow_nan=False))
+                count += 1
+        handle.write("\n]\n")
+    return count
+
+
+# ---------------------------------------------------------------------- tools and pictures
+
+
+def knows_probabilities(model: Any) -> bool:
+    """Whether ``annotate`` can give them; a model that annotates in its own way always can."""
+    if not isinstance(model, MIMLClassifier):
+        return False
+    return model.traits.probabilities or type(model)._annotations is not MIMLClassifier._annotations
 
 
 def check_answers(kind: str, source: Any, out: File) -> None:
@@ -87,23 +152,11 @@ def with_originals(opened: Opened, folder: File | None) -> Opened:
         return opened
     if not Path(folder).is_dir():
         raise DataError("no such folder of originals", path=folder)
-    bags = opened.dataset.bags
+    bags = opened.data.bags
     info = bags.instance_info if isinstance(bags, Bags) else {}
     names = dict.fromkeys([*map(str, info.get("file", ())), *opened.empty])
     here = {name: str(Path(folder) / name) for name in names if (Path(folder) / name).is_file()}
     return replace(opened, paths={**opened.paths, **here})
-
-
-def json_wanted(kind: str | None, out: File) -> bool:
-    """Whether predictions go to JSON rather than to a table; refuses a suffix that says otherwise."""
-    is_json = Path(out).suffix.lower() == ".json"
-    if kind not in (None, "csv", "json"):
-        raise BagwiseError(f"predictions are written as csv or json; got {kind!r}")
-    if kind is not None and is_json != (kind == "json"):
-        raise DataError(f"the suffix does not fit --as {kind}", path=out)
-    if not is_json:
-        check_suffix(out)
-    return is_json
 
 
 def found_in(
@@ -132,11 +185,11 @@ def found_in(
     progress : bool, default=False
         Whether to draw a progress bar on a terminal.
     """
-    bags = opened.dataset.bags
+    bags = opened.data.bags
     if not isinstance(bags, Bags):
         raise DataError("answers for tools and pictures are of one view; pick one with view=...")
     proba = knows_probabilities(last_estimator(model))
-    for a, b in track(blocks(bags), "annotating", enabled=progress):
+    for a, b in track(runs(bags), "annotating", enabled=progress):
         block = bags[a:b]
         chosen = scores_and_labels(model, block)[1] if known is None else known[a:b] > 0
         given = None if known is None else known[a:b]
@@ -185,7 +238,7 @@ def answer(
     style: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Write answers for a tool (if ``kind`` is one) and draw them (if there is a folder for that)."""
-    bags = opened.dataset.bags
+    bags = opened.data.bags
     if not isinstance(bags, Bags):
         raise DataError("answers for tools and pictures are of one view; pick one with view=...")
     if kind is not None:
@@ -208,10 +261,8 @@ class Pictures:
     """Draws every answer that passes, a picture per file, and remembers what could not be shown as it is."""
 
     def __init__(self, folder: str | PathLike[str], opened: Opened, names: Sequence[str]) -> None:
-        from bagwise.media.labels.answers import targets
-
         check_target(Path(folder) / "x")
-        bags = opened.dataset.bags
+        bags = opened.data.bags
         self.folder, self.names = Path(folder), names
         self.target = targets([*map(str, bags.bag_ids), *opened.empty], ".png")
         self.written: list[str] = []
@@ -225,8 +276,6 @@ class Pictures:
 
     def draw(self, answer: Found) -> None:
         """Draw one file."""
-        from bagwise.report.media import draw_found
-
         figure, note = draw_found(answer, self.names)
         if note:
             self.notes.append(f"{answer.file}: {note}")
@@ -235,34 +284,3 @@ class Pictures:
             warnings.filterwarnings("ignore", message="Glyph")  # a letter that the font lacks shows as a box
             figure.savefig(temporary, dpi=_DPI)
         self.written.append(str(target))
-
-
-# ---------------------------------------------------------------------- labels of whole bags
-
-
-def write_predictions(
-    rows: Iterable[tuple[Any, np.ndarray, np.ndarray]], names: Sequence[str], out: File
-) -> int:
-    """Write predictions as a JSON list, an object per bag; return how many.
-
-    Parameters
-    ----------
-    rows : iterable of (bag_ids, scores, predicted)
-        Block by block.
-    names : sequence of str
-        Labels.
-    out : path
-        The file.
-    """
-    count = 0
-    with replacing(out) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as handle:
-        handle.write("[")
-        for ids, scores, predicted in rows:
-            for i, labels in enumerate(label_sets(predicted, names)):
-                values = dict(zip(names, scores[i]))
-                entry = {"bag_id": plain(np.asarray(ids)[i]), "labels": labels, "scores": plain(values)}
-                mark = ",\n" if count else "\n"
-                handle.write(mark + json.dumps(entry, ensure_ascii=False, allow_nan=False))
-                count += 1
-        handle.write("\n]\n")
-    return count
