@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from bagwise.bags import Bags, MultiViewBags, first_not_finite
 from bagwise.base.blocks import is_sharded
-from bagwise.errors import DataError, quoted
+from bagwise.errors import DataError, listed, quoted
 
 
 @dataclass(frozen=True)
@@ -184,9 +184,8 @@ def refuse_non_finite(bags: Bags) -> None:
 def _refuse_empty_bags(bags: Any, name: str) -> None:
     empty = np.flatnonzero(bags.sizes == 0)
     if empty.size:
-        some = ", ".join(repr(i) for i in bags.bag_ids[empty[:5]].tolist())
-        more = "" if empty.size <= 5 else f" and {empty.size - 5} more"
-        raise DataError(f"{name} needs at least one instance per bag; empty: {some}{more}; leave them out")
+        some = listed(bags.bag_ids[empty].tolist(), 5, show=repr)
+        raise DataError(f"{name} needs at least one instance per bag; empty: {some}; leave them out")
 
 
 def remember_names(estimator: Any, names: tuple[str, ...] | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from bagwise.bags import Bags
 from bagwise.bags.labels import binary_matrix, dense_labels, in_bag_order, label_matrix
 from bagwise.base._input import BagInput
-from bagwise.errors import DataError, quoted
+from bagwise.errors import DataError, quoted, warn
 
 NO_LABEL = -1  # what `annotate` says of an instance that carries none of the labels
 UNKNOWN_LABEL = -1  # in the matrix that `_fit` gets, where traits allow labels that are not known
@@ -55,7 +54,7 @@ class LabelInput(BagInput):
                 return self._encode_classes(array)
             if array.ndim == 2 and array.shape[1] == 1 and not _is_binary(array):
                 advice = "A column-vector y was passed when a 1d array was expected; use y.ravel()"
-                warnings.warn(advice, DataConversionWarning, stacklevel=4)
+                warn(advice, DataConversionWarning)
                 return self._encode_classes(array.ravel())
             if array.dtype.kind == "O":
                 array = array.astype(np.float64)

@@ -12,7 +12,7 @@ from bagwise.base.blocks import Block, blocks_of_shards
 from bagwise.compute.aligned import memory_used_again
 from bagwise.compute.journal import current_journal
 from bagwise.compute.parts import map_parts, map_reduce
-from bagwise.errors import DataError
+from bagwise.errors import DataError, listed
 from bagwise.utils.catalogue import described_estimators
 
 __all__ = ["check_takes_shards", "fit_sharded", "over_parts", "remember_input", "score_sharded"]
@@ -60,10 +60,9 @@ def _check_input(model: Any, shards: Any, name: str) -> None:
         return
     empty = np.flatnonzero(shards.sizes == 0)
     if empty.size:
-        some = ", ".join(repr(i) for i in shards.bag_ids[empty[:5]].tolist())
-        more = "" if empty.size <= 5 else f" and {empty.size - 5} more"
+        some = listed(shards.bag_ids[empty].tolist(), 5, show=repr)
         raise DataError(
-            f"{name} needs at least one instance per bag; empty: {some}{more}; leave them out: "
+            f"{name} needs at least one instance per bag; empty: {some}; leave them out: "
             "shards[shards.sizes > 0]"
         )
 

@@ -16,7 +16,6 @@ import json
 import os
 import shutil
 import subprocess
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bagwise.errors import BagwiseError, DataError, quoted
+from bagwise.errors import BagwiseError, DataError, quoted, warn
 from bagwise.utils.files import replacing
 
 SCHEMA = pa.schema(
@@ -214,7 +213,7 @@ def _finished_row(path: Path) -> dict[str, Any] | None:
             return row
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError):
         pass
-    warnings.warn(f"{path} is damaged; its fit will run again", stacklevel=2)
+    warn(f"{path} is damaged; its fit will run again")
     return None
 
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bagwise.base import MIMLClassifier
+from bagwise.errors import warn
 
 
 @contextmanager
@@ -42,7 +43,7 @@ def remembered_fits(cls: type[MIMLClassifier]) -> Iterator[None]:
                 learn(self, *given)
             kept[key] = _values(self), said
         for warning in said:
-            warnings.warn(warning.message, stacklevel=2)
+            warn(warning.message)
 
     cls._fit = remembered  # type: ignore
     try:

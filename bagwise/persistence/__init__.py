@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import tempfile
-import warnings
 import zipfile
 from os import PathLike
 from typing import Any, BinaryIO
@@ -15,7 +14,7 @@ import numpy as np
 import scipy
 import sklearn
 
-from bagwise.errors import DataError, UnsafeFileError
+from bagwise.errors import DataError, UnsafeFileError, warn
 from bagwise.persistence._archive import (
     FACTS,
     SCHEMA,
@@ -188,9 +187,8 @@ def _warn_of_versions(written: dict[str, str], path: str | PathLike[str]) -> Non
         if name in written and written[name] != here[name]
     ]
     if other:
-        warnings.warn(
+        warn(
             f"{path} was written by {' and '.join(other)}; its answers may differ: fit it anew if in doubt",
-            stacklevel=3,
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from bagwise.base.parameters import JOBS, Choice, Device, Flag, Number, Seed, Wh
 from bagwise.compute.devices import card_for
 from bagwise.compute.scaling import apply_scaling, is_text, learn_scaling, scaling_of
 from bagwise.compute.segment import segment_argmax, segment_max
+from bagwise.errors import warn
 from bagwise.models._shared.scores import constant_score, each_label
 from bagwise.models.mm_mil.checks import warn_of_contradictions
 from bagwise.models.mm_mil.features import landmark_features, similarities
@@ -291,7 +291,7 @@ class MMMIL(MIMLClassifier):
         restless = sum(s is not None and not s.at_rest for s in found)
         if restless:
             told = f"{restless} of {len(found)} labels stopped at max_iter={self.max_iter}; raise it or tol"
-            warnings.warn(told, ConvergenceWarning, stacklevel=4)
+            warn(told, ConvergenceWarning)
 
     def _settings(self, seed):
         names = ("n_clusters", "solver", "n_init", "max_iter", "tol")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ from bagwise.base.parameters import Number, Several, Whole
 from bagwise.compute.parts import Parts, map_reduce
 from bagwise.compute.scaling import Scaling, apply_scaling, scaling_of
 from bagwise.compute.threads import small_products
+from bagwise.errors import warn
 from bagwise.preprocessing.statistics import Statistic, bag_statistics
 
 __all__ = ["PooledLogisticRegression"]
@@ -115,7 +115,7 @@ class PooledLogisticRegression(MIMLClassifier):
             W, history, at_rest = _climb(rows, start, n_bags, self.alpha, self.max_iter, self.tol)
         if not at_rest:
             told = f"stopped after {self.max_iter} iterations; raise max_iter or alpha"
-            warnings.warn(told, ConvergenceWarning, stacklevel=3)
+            warn(told, ConvergenceWarning)
         for label in np.flatnonzero((carried == 0) | (carried == n_bags)):
             W[label] = 0.0
             W[label, -1] = np.log(2.0 * n_bags + 1.0) * (1.0 if carried[label] else -1.0)
