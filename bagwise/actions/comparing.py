@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from bagwise.actions.verbs import make_model
 from bagwise.errors import BagwiseError, DataError
 from bagwise.model_selection import Comparison
 from bagwise.model_selection import compare as compare_models
+from bagwise.utils.files import replacing
 
 
 def compare(
@@ -77,10 +79,6 @@ def compare(
 
 def _write(result: Comparison, folder: Path) -> None:
     """The table of all fits, and the plot."""
-    import csv
-
-    from bagwise.utils.files import replacing
-
     names = list(dict.fromkeys(name for fit in result.fits for name in fit.measures))
     with replacing(folder / "comparison.csv") as path, open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

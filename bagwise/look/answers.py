@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
+from bagwise.actions.data import runs
 from bagwise.inspection import label_names, last_estimator, scores_and_labels
 
 _BLOCK = 20_000  # instances scored at a time: small, so that the first page has answers soon
@@ -43,13 +44,6 @@ class Answers:
         self.scale: np.ndarray | None = None
         self.stopped = False
 
-    def blocks(self) -> list[tuple[int, int]]:
-        """Runs of bags of about `_BLOCK` instances."""
-        ends = np.cumsum(self.bags.sizes)
-        cuts = np.searchsorted(ends, np.arange(_BLOCK // 10, ends[-1], _BLOCK))
-        cuts = np.unique(np.concatenate([[0], cuts, [len(ends)]]).astype(np.int64))
-        return [(int(a), int(b)) for a, b in zip(cuts[:-1], cuts[1:])]
-
     def fill(self) -> None:
         """Score all bags that are not scored yet."""
         try:
@@ -61,14 +55,11 @@ class Answers:
 
     def steps(self) -> Iterator[int]:
         """Score block by block; gives the number of bags done after each."""
-        for a, b in self.blocks():
+        for a, b in runs(self.bags, _BLOCK, _BLOCK // 10):
             if a >= self.done:
-                self._score(a, b)
+                self.values[a:b], self.chosen[a:b] = self._ask(a, b)
+                self.done = b
                 yield b
-
-    def _score(self, a: int, b: int) -> None:
-        self.values[a:b], self.chosen[a:b] = self._ask(a, b)
-        self.done = b
 
     def _ask(self, a: int, b: int) -> tuple[np.ndarray, np.ndarray]:
         block = self.bags[a:b]
@@ -89,6 +80,13 @@ class Answers:
             spread = np.nanstd(np.where(np.isfinite(scores), scores, np.nan), axis=0)
             self.scale = np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
         return expit(np.clip(2.0 * scores / self.scale, -30, 30))
+
+
+def spread(matrix: np.ndarray, width: int, fill: Any, columns: Any = None) -> np.ndarray:
+    """A matrix over some labels as one over all: its columns come first, or where ``columns`` says."""
+    wide = np.full((len(matrix), width), fill, dtype=matrix.dtype)
+    wide[:, slice(matrix.shape[1]) if columns is None else columns] = matrix
+    return wide
 
 
 def number_or_none(value: Any) -> float | None:

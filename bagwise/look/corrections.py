@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bagwise.errors import DataError
-from bagwise.look.line_log import LineLog
+from bagwise.utils.store import AppendOnlyFile
 
 ANSWERS = ("yes", "no", "unsure", "none", "accepted", "cleared")
 
@@ -73,7 +73,7 @@ def default_author() -> str:
         return "unknown"
 
 
-class Corrections(LineLog):
+class Corrections(AppendOnlyFile):
     """The corrections of one data set, read from and appended to a file.
 
     Parameters

@@ -10,9 +10,9 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import svds
 
+from bagwise.actions.answers import knows_probabilities
 from bagwise.bags import Bags
 from bagwise.bags.dataset import UNKNOWN
-from bagwise.base import MIMLClassifier
 from bagwise.inspection import annotate, instance_scores, last_estimator
 from bagwise.look.answers import number_or_none
 from bagwise.media.places import medium_of, place_columns
@@ -194,13 +194,6 @@ class Explainer:
         }
 
 
-def knows_probabilities(model: Any) -> bool:
-    """Whether ``annotate`` gives probabilities; a model that annotates in its own way always does."""
-    if not isinstance(model, MIMLClassifier):
-        return False
-    return model.traits.probabilities or type(model)._annotations is not MIMLClassifier._annotations
-
-
 def _pictures(pictures: np.ndarray) -> dict[str, Any]:
     """Grey values from 0 to 255, row by row."""
     top = max(float(pictures.max(initial=0)), 1.0)
@@ -209,8 +202,7 @@ def _pictures(pictures: np.ndarray) -> dict[str, Any]:
     return {"height": grey.shape[1], "width": grey.shape[2], "grey": grey.reshape(len(grey), -1).tolist()}
 
 
-# ----------------------------------------------------------------------
-# Instances on a plane: the first two principal components of a sample, learned when first asked for
+# ---------------------------------------------------------------------- instances on a plane
 
 
 _SAMPLE = 2_000  # instances that the plane is learned from
@@ -219,7 +211,7 @@ _WIDEST = 4_000  # features: beyond, the plane goes through the origin and nothi
 
 
 class Projection:
-    """Principal components of the standardised features of a sample of instances.
+    """The first two principal components of standardised features, learned from a sample when first asked for.
 
     Examples
     --------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import struct
+import wave
 import zlib
 from collections import OrderedDict
 from functools import cached_property
@@ -18,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bagwise.errors import BagwiseError, DataError
+from bagwise.media.audio.decode import open_recording
+from bagwise.media.audio.spectrum import make_grid, spectra
+from bagwise.media.images.decode import read_picture
 from bagwise.media.places import medium_of
 from bagwise.media.recipe import transformer_class
 
@@ -166,8 +170,6 @@ def small_picture(path: Path, side: int) -> bytes:
     """A picture of bounded size as JPEG."""
     from PIL import Image
 
-    from bagwise.media.images.decode import read_picture
-
     rgb = read_picture(path, max_side=side).rgb
     out = io.BytesIO()
     Image.fromarray((np.clip(rgb, 0, 1) * 255).astype(np.uint8)).save(out, "JPEG", quality=85)
@@ -175,10 +177,6 @@ def small_picture(path: Path, side: int) -> bytes:
 
 
 def _as_wav(path: Path) -> bytes:
-    import wave
-
-    from bagwise.media.audio.decode import open_recording
-
     rate, blocks, _ = open_recording(path)
     out, left = io.BytesIO(), int(_LONGEST * rate)
     with wave.open(out, "wb") as file:
@@ -200,9 +198,6 @@ def spectrogram(path: Path) -> np.ndarray:
     Columns are spread evenly over the whole recording; each is the mean of the frames that fall into it.
     """
     import soundfile
-
-    from bagwise.media.audio.decode import open_recording
-    from bagwise.media.audio.spectrum import make_grid, spectra
 
     rate, blocks, _ = open_recording(path)
     grid = make_grid(rate, 0.0, rate / 2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 import re
 from importlib.resources import files
@@ -128,7 +129,7 @@ def assemble(data: dict[str, Any]) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta name="referrer" content="no-referrer">
-<title>{_escaped(title)}</title>
+<title>{html.escape(title)}</title>
 <style>{style}</style>
 </head>
 <body>
@@ -189,14 +190,7 @@ def _fingerprint(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _escaped(text: str) -> str:
-    for sign, name in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;")):
-        text = text.replace(sign, name)
-    return text
-
-
-# ----------------------------------------------------------------------
-# The files of the page, read once from the package
+# ---------------------------------------------------------------------- the files of the page
 
 
 TYPES = {

@@ -1,4 +1,4 @@
-"""What there is to learn from a session: bags, their labels and their parts, with corrections in place."""
+"""Learning again from corrections: the training set, the fit, and what changed by it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,15 @@ from bagwise.bags import Bags
 from bagwise.bags.dataset import UNKNOWN, Dataset
 from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import annotate, last_estimator
-from bagwise.look.answers import Answers, number_or_none
+from bagwise.look.answers import Answers, number_or_none, spread
 from bagwise.look.session import Session
+from bagwise.media._base import ToBags
+from bagwise.persistence import save
+
+_MOST_CHANGES = 500  # listed; all are counted
+
+
+# ---------------------------------------------------------------------- the training set
 
 
 class TrainingSet(NamedTuple):
@@ -54,8 +61,9 @@ def training_set(session: Session, train: File | Dataset | None = None) -> Train
         first = train if isinstance(train, Dataset) else open_data(train)
         names, first_bags, first_Y = _aligned(first, names, bags)
         bags = Bags.concat([first_bags, bags])
-        known = np.concatenate([np.full((first_bags.n_instances, len(names)), -1), _wider(known, names, -1)])
-        sets = np.concatenate([first_Y, _wider(sets, names, 0)])
+        nothing = np.full((first_bags.n_instances, len(names)), -1)
+        known = np.concatenate([nothing, spread(known, len(names), -1)])
+        sets = np.concatenate([first_Y, spread(sets, len(names), 0)])
     some = np.flatnonzero(sets.any(axis=0) | np.isin(names, session.corrections.labels()))
     if not len(some):
         raise BagwiseError("there is nothing to learn from: no bag carries a label")
@@ -72,18 +80,9 @@ def _aligned(first: Dataset, names: list[str], bags: Bags) -> tuple[list[str], B
     together = list(dict.fromkeys([*names, *first.label_names]))
     Y, _, _ = align_labels(first, together)
     plain = Bags(first.bags.X, first.bags.offsets, feature_names=bags.feature_names)
-    return together, plain.with_info(**_no_facts(bags, plain.n_instances)), Y
-
-
-def _no_facts(bags: Bags, n: int) -> dict[str, np.ndarray]:
-    """Room for facts that only the other bags have; models never see them."""
-    return {name: np.zeros((n, *v.shape[1:]), dtype=v.dtype) for name, v in bags.instance_info.items()}
-
-
-def _wider(matrix: np.ndarray, names: list[str], fill: int) -> np.ndarray:
-    wide = np.full((len(matrix), len(names)), fill, dtype=matrix.dtype)
-    wide[:, : matrix.shape[1]] = matrix
-    return wide
+    n = plain.n_instances  # facts that only the other bags have are zero; models never see them
+    facts = {name: np.zeros((n, *v.shape[1:]), dtype=v.dtype) for name, v in bags.instance_info.items()}
+    return together, plain.with_info(**facts), Y
 
 
 def _known_parts(session: Session, which: np.ndarray, sets: np.ndarray) -> np.ndarray:
@@ -100,18 +99,9 @@ def _known_parts(session: Session, which: np.ndarray, sets: np.ndarray) -> np.nd
                 for name in said.not_labels:
                     row[session.column[name]] = 0
                 column = session.column.get(said.label or "", -1)
-                if (
-                    column >= 0 and sets[at, column]
-                ):  # a label that the bag was denied afterwards is not known
+                if column >= 0 and sets[at, column]:  # else the bag was denied the label afterwards
                     row[column] = 1
     return known
-
-
-# ----------------------------------------------------------------------
-# Learning again from corrections: the fit, and what changed by it
-
-
-_MOST_CHANGES = 500  # listed; all are counted
 
 
 # ---------------------------------------------------------------------- fitting
@@ -145,17 +135,18 @@ def fit_again(model: Any, training: TrainingSet) -> Any:
     while hasattr(model, "best_estimator_"):
         model = model.best_estimator_
     if isinstance(model, Pipeline):
-        from bagwise.media._base import ToBags
-
         kept = [step for step in model.steps[:-1] if isinstance(step[1], ToBags)]
         middle = [(name, clone(step)) for name, step in model.steps[:-1] if not isinstance(step, ToBags)]
         bags = training.dataset.bags
         for _, step in middle:
             bags = step.fit_transform(bags, training.dataset.Y)
-        changed = TrainingSet(_with_bags(training.dataset, bags), training.known, training.n_corrected)
+        given = training.dataset
+        dataset = Dataset(bags, given.Y, given.label_names, recipe=given.recipe)
+        changed = training._replace(dataset=dataset)
         return Pipeline([*kept, *middle, (model.steps[-1][0], fit_again(model.steps[-1][1], changed))])
     copy = clone(model)
-    dataset, known = _filled(copy, training)
+    # bags without instances go where the model cannot take them; they have no rows in ``known``
+    dataset, known = without_empty(training.dataset, copy).data, training.known
     bags, Y = dataset.bags, dataset.Y
     assert isinstance(bags, Bags)
     some = bool((known >= 0).any())
@@ -170,15 +161,6 @@ def fit_again(model: Any, training: TrainingSet) -> Any:
         copy.fit(bags, _targets(model, Y))
     copy.label_names_ = dataset.label_names
     return copy
-
-
-def _with_bags(dataset: Dataset, bags: Any) -> Dataset:
-    return Dataset(bags, dataset.Y, dataset.label_names, recipe=dataset.recipe)
-
-
-def _filled(model: Any, training: TrainingSet) -> tuple[Dataset, np.ndarray]:
-    """The lesson without empty bags where the model cannot take them; they have no rows in ``known``."""
-    return without_empty(training.dataset, model).data, training.known
 
 
 def _targets(model: Any, Y: np.ndarray) -> np.ndarray:
@@ -245,8 +227,6 @@ def relearn(
         What was learned from, quality on what people said before and after, and which bags changed labels;
         "values" and "chosen" hold the new answers for all bags.
     """
-    from bagwise.persistence import save
-
     if session.answers is None:
         raise BagwiseError("there is no model to fit again; give one: bagwise look MODEL DATA")
     step("preparing", 0.0)
@@ -305,13 +285,9 @@ def _changes(session: Session, old: Answers, new: Answers) -> dict[str, Any]:
     """Bags whose predicted labels changed, the largest steps first; and quality on all that is known."""
     names = list(dict.fromkeys([*old.names, *new.names]))
 
-    def spread(matrix: np.ndarray, own: tuple[str, ...], fill: Any) -> np.ndarray:
-        wide = np.full((len(matrix), len(names)), fill, dtype=matrix.dtype)
-        wide[:, [names.index(name) for name in own]] = matrix
-        return wide
-
-    chosen = [spread(one.chosen, one.names, False) for one in (old, new)]
-    values = [spread(one.values, one.names, 0.0) for one in (old, new)]
+    own = [[names.index(name) for name in one.names] for one in (old, new)]
+    chosen = [spread(one.chosen, len(names), False, k) for one, k in zip((old, new), own)]
+    values = [spread(one.values, len(names), 0.0, k) for one, k in zip((old, new), own)]
     bag, label = np.nonzero(chosen[0] != chosen[1])
     size = np.abs(values[1] - values[0])[bag, label]
     truth = session.wide_truth(names)

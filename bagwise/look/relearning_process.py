@@ -1,7 +1,7 @@
 """Learning again in a process of its own, so that looking and correcting go on meanwhile.
 
-The child opens data, model and corrections by their names, writes model and answers into a folder and tells
-its progress in lines of JSON. It ends when its parent does: then its standard input is closed.
+The child opens data, model and corrections by their names, writes model and answers into a folder and prints
+its progress as lines of JSON. It ends when its parent does: then its standard input is closed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from bagwise.actions.data import check_target
 from bagwise.errors import BagwiseError
 from bagwise.look.answers import Answers
 from bagwise.look.relearning import model_beside, relearn, takes_parts
-from bagwise.look.session import Session
+from bagwise.look.session import Session, open_session
+from bagwise.persistence import load
 
 _MODEL, _ANSWERS = "model.skops", "answers.npz"
 
@@ -135,8 +137,6 @@ class RelearningProcess:
         with self._mutex:
             if self._result is None or self._folder is None:
                 raise BagwiseError("no new model is there; learn again first")
-            from bagwise.persistence import load
-
             target = model_beside(self.session.source["model"])
             check_target(target)
             model = load(self._folder / _MODEL)
@@ -166,9 +166,7 @@ class RelearningProcess:
 
 
 def child() -> None:
-    """What the child does: read the job, learn, tell."""
-    from bagwise.look import open_session
-
+    """What the child does: read the job, learn, print how far it is."""
     job = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     tell = os.fdopen(os.dup(1), "w", buffering=1)
@@ -191,8 +189,6 @@ def child() -> None:
         say({"result": result})
     except Exception as error:
         if not isinstance(error, (BagwiseError, OSError, MemoryError)):
-            import traceback
-
             traceback.print_exc()
         say({"error": " ".join(str(error).split())[:500] or type(error).__name__})
     tell.flush()

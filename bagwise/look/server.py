@@ -263,8 +263,7 @@ def make_app(session: Session, token: str, relearning: RelearningProcess | None 
     return Guard(Starlette(routes=Routes(session, relearning).routes(), exception_handlers=handlers), token)
 
 
-# ----------------------------------------------------------------------
-# Running the page on this computer until Ctrl-C
+# ---------------------------------------------------------------------- running it
 
 
 def listen(port: int = 0) -> socket.socket:

@@ -1,4 +1,8 @@
-"""What a page, or a program, asks while a person looks at bags through the eyes of a model."""
+"""What a page, or a program, asks while a person looks at bags through the eyes of a model.
+
+`open_session` opens data, a model and corrections; all that a `Session` answers is plain data. Each kind of
+question has a file of its own, which the session hands it to.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from bagwise.bags import Bags, MultiViewBags
 from bagwise.bags.dataset import UNKNOWN, Dataset
 from bagwise.datasets import is_registered
 from bagwise.errors import BagwiseError, DataError
-from bagwise.look.answers import Answers, number_or_none
+from bagwise.look.answers import Answers, number_or_none, spread
 from bagwise.look.corrections import Corrections
 from bagwise.look.explaining import Explainer
 from bagwise.look.originals import Originals
@@ -164,9 +168,7 @@ class Session:
         """A matrix over the model's labels, with columns for the other labels."""
         if matrix.shape[1] == len(self.names):
             return matrix
-        wide = np.full((len(matrix), len(self.names)), fill, dtype=matrix.dtype)
-        wide[:, : matrix.shape[1]] = matrix
-        return wide
+        return spread(matrix, len(self.names), fill)
 
     def shown(self, truth: np.ndarray, rows: slice = slice(None)) -> np.ndarray:
         """Which labels bags carry as they are shown: what is known, and else what is predicted."""
@@ -294,8 +296,7 @@ class Session:
             self._applied = self.corrections.version
 
 
-# ----------------------------------------------------------------------
-# Opening data, and a model, for looking; and all about one bag in a single call
+# ---------------------------------------------------------------------- opening
 
 
 def open_session(
