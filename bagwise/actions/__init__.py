@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 _PLACES = {
     "annotate": "verbs",
+    "check_target": "data",
     "compare": "comparing",
     "convert": "gathering",
     "demo": "demonstration",
@@ -27,7 +28,7 @@ _PLACES = {
 
 if TYPE_CHECKING:
     from bagwise.actions.comparing import compare
-    from bagwise.actions.data import open_data
+    from bagwise.actions.data import check_target, open_data
     from bagwise.actions.demonstration import demo
     from bagwise.actions.describing import info
     from bagwise.actions.gathering import convert, gather
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "annotate",
+    "check_target",
     "compare",
     "convert",
     "demo",

@@ -13,8 +13,10 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+import bagwise
 from bagwise.cli.typed import in_options
 from bagwise.errors import BagwiseError
+from bagwise.utils.tables import table
 
 _INTERRUPTED, _BROKEN_PIPE = 130, 141  # what a shell reports for the signals INT and PIPE
 
@@ -102,10 +104,17 @@ def say(line: str = "") -> None:
         typer.echo(line)
 
 
+def say_aside(line: str) -> None:
+    """A line beside the result, on standard error."""
+    typer.echo(line, err=True)
+
+
+def say_nothing(line: str) -> None:
+    """Where nobody wants to hear it."""
+
+
 def print_table(header: list[str], rows: Any, align: str | None = None) -> None:
     """Cells under a header."""
-    from bagwise.utils.tables import table
-
     cells = [[str(cell) for cell in row] for row in rows]
     show_table(partial(table, header, cells, align=align))
 
@@ -119,11 +128,11 @@ def show_table(make: Callable[..., Any], **narrow: Any) -> None:
         typer.echo(make(style="text"))
         return
     console = _console()
-    table = make(style="rich")
-    needed = console.measure(table, options=console.options.update(width=1000)).maximum
+    made = make(style="rich")
+    needed = console.measure(made, options=console.options.update(width=1000)).maximum
     if narrow and needed > console.width:
-        table = make(style="rich", **narrow)
-    console.print(table)
+        made = make(style="rich", **narrow)
+    console.print(made)
 
 
 def show_pages(results: Sequence[Any]) -> None:
@@ -146,12 +155,10 @@ def _console() -> Any:
 
 def print_json(result: Any) -> None:
     """JSON and nothing else."""
-    from bagwise.report.results import as_json
-
-    typer.echo(as_json(result))
+    typer.echo(bagwise.report.as_json(result))
 
 
-def report(result: dict[str, Any], sentence: str, as_json: bool) -> None:
+def print_done(result: dict[str, Any], sentence: str, as_json: bool) -> None:
     """What was done, as a sentence or as JSON."""
     print_json(result) if as_json else say(sentence)
 

@@ -211,7 +211,7 @@ _WIDEST = 4_000  # features: beyond, the plane goes through the origin and nothi
 
 
 class Projection:
-    """The first two principal components of standardised features, learned from a sample when first asked for.
+    """The first two principal components of a sample of instances, learned when first asked for.
 
     Examples
     --------
