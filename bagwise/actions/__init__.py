@@ -18,10 +18,8 @@ _PLACES = {
     "gather": "gathering",
     "info": "describing",
     "list_all": "listing",
-    "list_experiments": "reproducing",
     "open_data": "data",
     "predict": "verbs",
-    "reproduce": "reproducing",
     "score": "verbs",
     "train": "verbs",
 }
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from bagwise.actions.describing import info
     from bagwise.actions.gathering import convert, gather
     from bagwise.actions.listing import list_all
-    from bagwise.actions.reproducing import list_experiments, reproduce
     from bagwise.actions.verbs import annotate, fit, predict, score, train
 
 __all__ = [
@@ -46,10 +43,8 @@ __all__ = [
     "gather",
     "info",
     "list_all",
-    "list_experiments",
     "open_data",
     "predict",
-    "reproduce",
     "score",
     "train",
 ]

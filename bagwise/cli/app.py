@@ -79,7 +79,7 @@ def main() -> None:
     app(prog_name="bagwise")
 
 
-# ---------------------------------------------------------------------- options that several commands take together
+# ---------------------------------------------------------------------- options of several commands
 
 
 def takes(**groups: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -6,12 +6,12 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import bagwise
 from bagwise.cli.typed import in_options
@@ -21,7 +21,7 @@ from bagwise.utils.tables import table
 _INTERRUPTED, _BROKEN_PIPE = 130, 141  # what a shell reports for the signals INT and PIPE
 
 
-class Commands(TyperGroup):
+class _MistakesInOneLine:
     """Turns what goes wrong into one line on standard error and an exit code."""
 
     def main(self, *args: Any, **more: Any) -> Any:
@@ -67,6 +67,14 @@ class Commands(TyperGroup):
             raise typer.Exit(_BROKEN_PIPE) from None
 
 
+class Commands(_MistakesInOneLine, TyperGroup):
+    """Several commands under one name."""
+
+
+class Command(_MistakesInOneLine, TyperCommand):
+    """A command on its own."""
+
+
 def _user_mistake(error: Exception) -> str | None:
     """One line for what a user can put right, None for what only a programmer can."""
     if hasattr(error, "format_message"):  # typer's own: a missing argument, an unknown option
@@ -99,7 +107,7 @@ def _hush() -> None:
 def say(line: str = "") -> None:
     """A paragraph, broken at the width of a terminal; in a pipe one line."""
     if sys.stdout.isatty():
-        _console().print(line, markup=False, highlight=False)
+        console().print(line, markup=False, highlight=False)
     else:
         typer.echo(line)
 
@@ -127,27 +135,16 @@ def show_table(make: Callable[..., Any], **narrow: Any) -> None:
     if not sys.stdout.isatty():
         typer.echo(make(style="text"))
         return
-    console = _console()
+    terminal = console()
     made = make(style="rich")
-    needed = console.measure(made, options=console.options.update(width=1000)).maximum
-    if narrow and needed > console.width:
+    needed = terminal.measure(made, options=terminal.options.update(width=1000)).maximum
+    if narrow and needed > terminal.width:
         made = make(style="rich", **narrow)
-    console.print(made)
+    terminal.print(made)
 
 
-def show_pages(results: Sequence[Any]) -> None:
-    """Tables and figures of experiments, fitted to the terminal, or plain text in a pipe."""
-    from bagwise.report.pages.render import render
-
-    for result in results:
-        if sys.stdout.isatty():
-            console = _console()
-            console.print(render(result, "rich", width=console.width))
-        else:
-            typer.echo(render(result, "text"))
-
-
-def _console() -> Any:
+def console() -> Any:
+    """The terminal, as rich draws on it."""
     from rich.console import Console  # pipes do without
 
     return Console()

@@ -98,7 +98,7 @@ def in_options(message: str) -> str:
     return re.sub(r"(?<![\w'\"-])(?<!option )([a-z_]+)=(\.\.\.|\[\.\.\.\]|True\b|False\b)", option, message)
 
 
-# ---------------------------------------------------------------------- what a shell offers when the tab key is pressed
+# ---------------------------------------------------------------------- names that a shell completes
 
 
 def names_of_models(typed: str) -> list[tuple[str, str]]:
