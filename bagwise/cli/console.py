@@ -107,7 +107,7 @@ def _hush() -> None:
 def say(line: str = "") -> None:
     """A paragraph, broken at the width of a terminal; in a pipe one line."""
     if sys.stdout.isatty():
-        console().print(line, markup=False, highlight=False)
+        terminal().print(line, markup=False, highlight=False)
     else:
         typer.echo(line)
 
@@ -135,15 +135,15 @@ def show_table(make: Callable[..., Any], **narrow: Any) -> None:
     if not sys.stdout.isatty():
         typer.echo(make(style="text"))
         return
-    terminal = console()
+    screen = terminal()
     made = make(style="rich")
-    needed = terminal.measure(made, options=terminal.options.update(width=1000)).maximum
-    if narrow and needed > terminal.width:
+    needed = screen.measure(made, options=screen.options.update(width=1000)).maximum
+    if narrow and needed > screen.width:
         made = make(style="rich", **narrow)
-    terminal.print(made)
+    screen.print(made)
 
 
-def console() -> Any:
+def terminal() -> Any:
     """The terminal, as rich draws on it."""
     from rich.console import Console  # pipes do without
 

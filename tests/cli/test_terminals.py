@@ -39,7 +39,7 @@ def test_tables_for_a_terminal(monkeypatch, capsys):
 
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     for width in (60, 200):
-        monkeypatch.setattr(console, "_console", lambda width=width: Console(width=width))
+        monkeypatch.setattr(console, "terminal", lambda width=width: Console(width=width))
         console.print_table(["label", "bags"], [["[red]wren[/red]", 3]], "lr")
         console.say("a [bold] word")
         shown = capsys.readouterr().out
