@@ -22,6 +22,7 @@ from bagwise.errors import BagwiseError, DataError
 from bagwise.media.audio.decode import open_recording
 from bagwise.media.audio.spectrum import make_grid, spectra
 from bagwise.media.images.decode import read_picture
+from bagwise.media.labels.originals import picture_size
 from bagwise.media.places import medium_of
 from bagwise.media.recipe import transformer_class
 
@@ -120,12 +121,8 @@ class Originals:
             if seconds > 48 * 3600:  # a stream, whose length was not known when its header was written
                 return {}
             return {"seconds": seconds, "top": about.samplerate / 2, "at_hand": True}
-        from PIL import Image
-
-        with Image.open(path) as picture:
-            width, height = picture.size
-            turned = picture.getexif().get(0x0112, 1) in (5, 6, 7, 8)  # a camera held upright
-        return {"width": height if turned else width, "height": width if turned else height, "at_hand": True}
+        size = picture_size(str(path))
+        return {} if size is None else {"width": size[0], "height": size[1], "at_hand": True}
 
     def sound(self, number: int) -> tuple[Path | bytes, str]:
         """The recording as a file that browsers play, or as WAV where they do not play its format."""

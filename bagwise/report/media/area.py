@@ -6,18 +6,29 @@ readers who do not see all colours; where parts overlap, their mean. A slide is 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from scipy import ndimage
 
+from bagwise.errors import BagwiseError
+from bagwise.media.images.decode import read_picture
 from bagwise.media.labels import Found
 from bagwise.media.labels.originals import extent
-from bagwise.media.labels.overlap import parse_points
+from bagwise.media.labels.overlap import contains, parse_points
 from bagwise.media.places import medium_of
-from bagwise.report.media.draw import NO_ORIGINAL
-from bagwise.report.media.frame import FAINT, INK, caption, colours_of, head, most_seen, new_figure, shorten
+from bagwise.report.media.frame import (
+    FAINT,
+    INK,
+    NO_ORIGINAL,
+    caption,
+    colours_of,
+    head,
+    most_seen,
+    new_figure,
+    shorten,
+)
 
 _MAPS = 5  # heat maps beside the picture
 _SIDE = 900  # pixels of a picture as drawn
@@ -98,29 +109,10 @@ def _read(path: str | None) -> tuple[np.ndarray | None, tuple[float, float] | No
     if path is None:
         return None, None
     try:
-        from PIL import Image, ImageOps
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as opened:
-                opened.draft("RGB", (_SIDE, _SIDE))  # JPEG: decoded small at once
-                full = opened.size
-                upright = ImageOps.exif_transpose(opened)
-                turned = upright.size != full
-                if upright.mode.startswith("I") or upright.mode == "F":
-                    values = np.asarray(upright, dtype=np.float64)
-                    spread = max(float(values.max() - values.min()), 1e-9)
-                    upright = Image.fromarray((255 * (values - values.min()) / spread).astype(np.uint8))
-                if "A" in upright.mode or "transparency" in upright.info:
-                    ground = Image.new("RGBA", upright.size, "white")
-                    upright = Image.alpha_composite(ground, upright.convert("RGBA"))
-                small = upright.convert("RGB")
-                small.thumbnail((_SIDE, _SIDE))
-            with Image.open(path) as opened:  # the size before the draft
-                width, height = opened.size
-    except Exception:  # damaged, too large, or no library: the places can still be drawn
+        found = read_picture(path, _SIDE)
+    except (BagwiseError, OSError):  # damaged, too large, or no library: the places can still be drawn
         return None, None
-    return np.asarray(small), (height, width) if turned else (width, height)
+    return (found.rgb * 255).astype(np.uint8), (found.width, found.height)
 
 
 def _grey(picture: np.ndarray) -> np.ndarray:
@@ -187,8 +179,6 @@ def _borders(winner: np.ndarray) -> np.ndarray:
 
 def _fields(winner: np.ndarray, layers: np.ndarray) -> Iterator[tuple[int, int, int, float]]:
     """Innermost cell, label and highest value of every field of one label."""
-    from scipy import ndimage
-
     for k in range(len(layers)):
         numbers, _ = ndimage.label(winner == k)
         for number, place in enumerate(ndimage.find_objects(numbers), 1):
@@ -266,8 +256,6 @@ def _heat(axes: Any, found: Found, values: np.ndarray, where: Any, over: bool) -
 
 
 def _inside(ring: np.ndarray, x0: float, y0: float, step: float, shape: Any, a: int, b: int) -> np.ndarray:
-    from bagwise.media.labels.overlap import contains
-
     y, x = np.mgrid[: shape[0], : shape[1]]
     points = x0 + (x.ravel() + a + 0.5) * step, y0 + (y.ravel() + b + 0.5) * step
     return contains([[ring]], *points).reshape(shape).astype(float)

@@ -10,6 +10,7 @@ import numpy as np
 from bagwise.media.labels import Found
 from bagwise.utils.colours import distinct_colours
 
+NO_ORIGINAL = "original not at hand: drawn from the places of its parts alone"
 INK, FAINT, PAPER = "#24292f", "#6e7781", "white"
 _NEAR = 0.1  # probability from which a label is worth a look
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.signal import get_window
 
 from bagwise.media.labels import Found
 from bagwise.media.labels.answers import spans_of
 from bagwise.media.labels.originals import sound_length, sound_rate
 from bagwise.media.labels.span import Span
-from bagwise.report.media.draw import NO_ORIGINAL
-from bagwise.report.media.frame import FAINT, INK, caption, colours_of, head, new_figure
+from bagwise.report.media.frame import FAINT, INK, NO_ORIGINAL, caption, colours_of, head, new_figure
 
 _ROW, _MOST_ROWS = 30.0, 6  # seconds
 _FRAMES = 1100  # columns of a spectrogram
@@ -99,7 +99,6 @@ def _spectrogram(path: str | None, begin: float, end: float, top: float) -> np.n
         return None
     try:
         import soundfile
-        from scipy.signal import get_window
 
         with soundfile.SoundFile(path) as file:
             rate = file.samplerate
