@@ -13,7 +13,7 @@ _PLACES = {
     "check_target": "data",
     "compare": "comparing",
     "convert": "gathering",
-    "demo": "demonstration",
+    "demo": "comparing",
     "fit": "verbs",
     "gather": "gathering",
     "info": "describing",
@@ -25,9 +25,8 @@ _PLACES = {
 }
 
 if TYPE_CHECKING:
-    from bagwise.actions.comparing import compare
+    from bagwise.actions.comparing import compare, demo
     from bagwise.actions.data import check_target, open_data
-    from bagwise.actions.demonstration import demo
     from bagwise.actions.describing import info
     from bagwise.actions.gathering import convert, gather
     from bagwise.actions.listing import list_all

@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy.special import expit
 
-from bagwise.actions.data import File, Opened, check_target, runs, wants_shards
+from bagwise.actions.data import File, Opened, check_target, wants_shards
+from bagwise.actions.running import runs
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.bags.labels import label_sets
 from bagwise.base import MIMLClassifier
@@ -271,16 +272,12 @@ class Pictures:
     def through(self, found: Iterable[Found]) -> Iterator[Found]:
         """The same answers, each drawn on its way."""
         for answer in found:
-            self.draw(answer)
+            figure, note = draw_found(answer, self.names)
+            if note:
+                self.notes.append(f"{answer.file}: {note}")
+            target = self.folder / self.target(answer.file)
+            with replacing(target) as temporary, warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Glyph")  # a letter that the font lacks is a box
+                figure.savefig(temporary, dpi=_DPI)
+            self.written.append(str(target))
             yield answer
-
-    def draw(self, answer: Found) -> None:
-        """Draw one file."""
-        figure, note = draw_found(answer, self.names)
-        if note:
-            self.notes.append(f"{answer.file}: {note}")
-        target = self.folder / self.target(answer.file)
-        with replacing(target) as temporary, warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph")  # a letter that the font lacks shows as a box
-            figure.savefig(temporary, dpi=_DPI)
-        self.written.append(str(target))

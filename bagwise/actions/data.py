@@ -34,7 +34,6 @@ from bagwise.utils.arrays import check_memory
 
 File = str | PathLike[str]
 Data = File | Sequence[File]
-_BLOCK = 200_000  # instances scored at a time, which bounds memory and moves the progress bar
 _MAY_BE_DATA = (".parquet", ".pq", ".npz", ".csv")  # suffixes of data sets that media have as well
 
 
@@ -342,16 +341,7 @@ def align_instance_labels(dataset: Dataset, names: Sequence[str]) -> np.ndarray 
     return number[dataset.instance_Y]  # UNKNOWN, -1, picks the last
 
 
-# ---------------------------------------------------------------------- runs of bags, and where answers go
-
-
-def runs(bags: Any, size: int | None = None, first: int | None = None) -> list[tuple[int, int]]:
-    """Runs of bags with about ``size`` instances each, of which the first may be shorter."""
-    size = _BLOCK if size is None else size
-    ends = np.cumsum(bags.sizes)
-    cuts = np.searchsorted(ends, np.arange(first or size, ends[-1] if len(ends) else 0, size))
-    cuts = np.unique(np.concatenate([[0], cuts, [len(bags)]]))
-    return [(int(a), int(b)) for a, b in zip(cuts[:-1], cuts[1:])] or [(0, 0)]
+# ---------------------------------------------------------------------- where answers go
 
 
 def wants_shards(target: File, to: str | None = None) -> bool:

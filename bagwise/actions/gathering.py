@@ -106,14 +106,11 @@ def _gathered(
         "n_features": bags.n_features,
         "labels": list(label_names),
         "cache": cache_place(cache),
-        **_left_out(found),
+        "unreadable": [list(file) for file in found.unreadable],
+        "empty": found.empty,
         "without_labels": found.without_labels,
         "without_files": found.without_files,
     }
-
-
-def _left_out(found: Gathered | Pieces) -> dict[str, Any]:
-    return {"unreadable": [list(file) for file in found.unreadable], "empty": found.empty}
 
 
 def _check_writer(out: File) -> None:

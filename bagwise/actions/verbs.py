@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
@@ -41,17 +40,14 @@ from bagwise.actions.data import (
     label_columns,
     media_step,
     open_for,
-    runs,
     with_recipe,
 )
+from bagwise.actions.running import Running
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.bags.dataset import Dataset
 from bagwise.bags.labels import unknown_label
 from bagwise.base import MIMLClassifier
-from bagwise.base.blocks import Block, blocks_of_shards
-from bagwise.compute.dask import on_cluster
-from bagwise.compute.journal import checkpoint as keep_sums
-from bagwise.compute.parts import map_parts, watched
+from bagwise.base.blocks import Block
 from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import annotate as annotate_instances
 from bagwise.inspection import instance_scores, label_names, last_estimator, scores_and_labels
@@ -61,10 +57,6 @@ from bagwise.persistence import load, save
 from bagwise.registry import get_estimator, suggestion
 from bagwise.report.results import annotation_table, prediction_table
 from bagwise.shards import ShardedBags
-from bagwise.utils.progress import progress as progress_bar
-
-Step = Callable[[Any, Block], Any]
-
 
 # ---------------------------------------------------------------------- learning
 
@@ -387,79 +379,6 @@ def _scored(params: Any, block: Block) -> tuple[np.ndarray, ...]:
         return found
     given = annotate_instances(model, bags, Y)
     return (*found, annotate_instances(model, bags), instance_scores(model, bags), given)
-
-
-# ---------------------------------------------------------------------- going over the data
-
-
-class Running(ExitStack):
-    """A cluster, a checkpoint and a progress bar around a run, as far as they are wanted.
-
-    Parameters
-    ----------
-    what : str
-        What is being done.
-    data : Dataset or ShardedBags
-        The data; a cluster and a checkpoint are for shards alone.
-    cluster, checkpoint : optional
-        See `bagwise.on_cluster` and `bagwise.checkpoint`.
-    step : callable, optional
-        Moves a bar.
-    say : callable, optional
-        Called with a line about the cluster or the checkpoint.
-    progress : bool, default=False
-        Whether to draw a bar on a terminal.
-    """
-
-    def __init__(
-        self,
-        what: str,
-        data: Any,
-        cluster: Any = None,
-        checkpoint: File | None = None,
-        step: Callable[..., None] | None = None,
-        say: Callable[[str], None] = lambda line: None,
-        progress: bool = False,
-    ) -> None:
-        super().__init__()
-        self.what, self.n_passes, self.step = what, 0, step
-        if not isinstance(data, ShardedBags):
-            if cluster is not None or checkpoint is not None:
-                raise BagwiseError(
-                    "a cluster and a checkpoint are for shards: bagwise convert DATA shards/ makes them"
-                )
-        if progress:
-            self.step = self.enter_context(progress_bar(what))
-        if cluster is not None:
-            found = self.enter_context(on_cluster(cluster))
-            say(f"{found.n_workers} workers; watch them at {found.dashboard_link}")
-        if checkpoint is not None:
-            journal = self.enter_context(keep_sums(checkpoint))
-            if journal.n_known:
-                say(f"going on from {checkpoint}: {journal.n_known} passes are known")
-        if self.step is not None and isinstance(data, ShardedBags):
-            self.enter_context(watched(self._report))
-
-    def _report(self, name: str, k: int, n: int) -> None:
-        assert self.step is not None
-        self.n_passes += k == 1
-        about = f"pass {self.n_passes} ({name.rpartition('.')[2]})"
-        self.step(description=f"{self.what}: {about}, part {k} of {n}")
-
-    def over(self, step: Step, params: Any, *sets: Any, labels: bool = True) -> Iterator[Any]:
-        """``step(params, block)`` of all blocks, in order; of shards on the cluster, if there is one.
-
-        Without ``labels`` those of data in memory are left out: there may be many of them.
-        """
-        for data in sets:
-            if isinstance(data, ShardedBags):
-                yield from map_parts(step, params, blocks_of_shards(data))
-                continue
-            cuts, Y = runs(data.bags), data.Y if labels else np.zeros((len(data), 0), dtype=np.int8)
-            for k, (a, b) in enumerate(cuts):
-                yield step(params, Block(data.bags[a:b], Y[a:b], np.ones(b - a)))
-                if self.step is not None:
-                    self.step(description=f"{self.what}: block {k + 1} of {len(cuts)}", total=len(cuts))
 
 
 def _not_read(opened: Opened) -> dict[str, Any]:

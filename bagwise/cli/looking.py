@@ -54,8 +54,9 @@ def look_(
     if len(targets) > 2 or (len(targets) == 1 and targets[0].lower().endswith(".skops")):
         raise BagwiseError(f"look takes MODEL DATA, or DATA alone; got {' '.join(targets)}")
     # what the page needs and where it goes is asked before the data are read
-    serve = look.serve if static is None else None
-    if static is not None:
+    if static is None:
+        serve = look.serve
+    else:
         actions.check_target(static)
     *model, data = targets
     with progress(f"opening {data}") as advance:
@@ -69,7 +70,7 @@ def look_(
             step=advance,
             **where,
         )
-    if serve is None:
+    if static is not None:
         with progress("writing the page"):
             done = look.write_page(session, static, limit=limit)
         return say(f"wrote {done['n_bags']} bags to {static}, {done['bytes'] / 2**20:.1f} MB")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from bagwise.actions.data import runs
+from bagwise.actions.running import runs
 from bagwise.inspection import label_names, last_estimator, scores_and_labels
 
 _BLOCK = 20_000  # instances scored at a time: small, so that the first page has answers soon

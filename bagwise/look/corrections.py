@@ -249,7 +249,10 @@ class Corrections(AppendOnlyFile):
                 shown = after.get("labels") or []
                 found.update({str(name): "yes" for name in shown if found.get(str(name)) != "unsure"})
             elif after["answer"] == "cleared":
-                found = {} if after.get("label") is None else _without(found, after["label"])
+                if after.get("label") is None:
+                    found.clear()
+                else:
+                    found.pop(after["label"], None)
             elif after.get("label") is not None:
                 found[after["label"]] = after["answer"]
         return found
@@ -274,7 +277,3 @@ class Corrections(AppendOnlyFile):
         """Corrections of a bag and its parts that stand."""
         with self._mutex:
             return [e for e in self._by_bag.get(bag, ()) if e["id"] not in self._undone]
-
-
-def _without(found: dict[str, str], label: str) -> dict[str, str]:
-    return {name: answer for name, answer in found.items() if name != label}

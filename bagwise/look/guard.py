@@ -9,7 +9,6 @@ Answers carry headers that allow nothing but the page's own scripts, styles and 
 from __future__ import annotations
 
 import hmac
-import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
@@ -38,11 +37,6 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
 }
-
-
-def new_token() -> str:
-    """A secret that nobody guesses."""
-    return secrets.token_urlsafe(24)
 
 
 class Guard:

@@ -54,6 +54,10 @@ _LONGEST = 30 * 60.0  # seconds of a recording that is written anew for browsers
 _LARGEST = 2_048  # pixels of the longer side of a picture that is written anew
 _KEPT = 24  # spectrograms and pictures remembered
 _QUIETEST = 60.0  # decibels below the loudest that are drawn black
+# 256 colours from night blue over violet and orange to pale yellow, ever brighter
+_STOPS = [[8, 12, 26], [48, 24, 92], [132, 38, 110], [212, 78, 72], [248, 160, 58], [252, 246, 190]]
+_AT = np.linspace(0, 255, len(_STOPS))
+_GLOW = np.stack([np.interp(np.arange(256), _AT, c) for c in zip(*_STOPS)], axis=1).astype(np.uint8)
 
 
 class Originals:
@@ -222,18 +226,6 @@ def shaded(P: np.ndarray) -> np.ndarray:
     floor = max(float(np.percentile(decibels, 80)), loudest - _QUIETEST)
     grey = np.clip((decibels - floor) / max(loudest - floor, 1.0), 0, 1)
     return (grey[::-1] * 255).astype(np.uint8)
-
-
-def _glow() -> np.ndarray:
-    """256 colours from night blue over violet and orange to pale yellow, ever brighter."""
-    stops = [[8, 12, 26], [48, 24, 92], [132, 38, 110], [212, 78, 72], [248, 160, 58], [252, 246, 190]]
-    at = np.linspace(0, 255, len(stops))
-    return np.stack([np.interp(np.arange(256), at, np.array(stops)[:, c]) for c in range(3)], axis=1).astype(
-        np.uint8
-    )
-
-
-_GLOW = _glow()
 
 
 def png(values: np.ndarray, palette: np.ndarray) -> bytes:

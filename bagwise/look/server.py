@@ -7,6 +7,7 @@ extra ``web`` installs.
 from __future__ import annotations
 
 import json
+import secrets
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,7 @@ from starlette.routing import Route
 
 from bagwise.errors import BagwiseError
 from bagwise.look.exporting import export
-from bagwise.look.guard import Guard, new_token
+from bagwise.look.guard import Guard
 from bagwise.look.page import TYPES, static_files
 from bagwise.look.relearning_process import RelearningProcess
 from bagwise.look.session import Session
@@ -301,7 +302,7 @@ def serve(
     ready : callable, optional
         Called with the address, token included, as soon as it answers.
     """
-    token = new_token()
+    token = secrets.token_urlsafe(24)
     relearning = RelearningProcess(session, train)
     sock = listen(port)
     session.start()

@@ -1,6 +1,7 @@
 """Actions: data by name, labels by name, tables, and models that were not made by `fit`."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict
@@ -8,12 +9,15 @@ from dataclasses import asdict
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from command_line import refuses, run
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bagwise
 from bagwise import Bags, Dataset, actions, all_estimators
-from bagwise.actions.data import align_instance_labels, align_labels, check_target, runs
+from bagwise.actions import verbs
+from bagwise.actions.data import align_instance_labels, align_labels, check_target
+from bagwise.actions.running import runs
 from bagwise.base import Traits
 from bagwise.datasets import make_multi_view
 from bagwise.errors import BagwiseError, DataError
@@ -117,7 +121,7 @@ def test_blocks_cover_all_bags_and_change_nothing(stored, monkeypatch):
     bagwise.write(new, stored / "new.parquet")
     tables = {}
     for size in (7, 200_000):
-        monkeypatch.setattr("bagwise.actions.data._BLOCK", size)
+        monkeypatch.setattr("bagwise.actions.running._BLOCK", size)
         cuts = runs(new.bags)
         assert [a for a, _ in cuts] == [0] + [b for _, b in cuts][:-1] and cuts[-1][1] == 57
         actions.predict(stored / "model.skops", stored / "new.parquet", stored / "p.parquet")
@@ -235,3 +239,24 @@ def test_listing_needs_no_model():
     heavy = ("sklearn", "numba", "matplotlib", "bagwise.models")
     done = subprocess.run([sys.executable, "-c", code % (heavy,)], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_failure_leaves_the_older_file(digits_for_commands, tmp_path, monkeypatch):
+    out = tmp_path / "found.csv"
+    out.write_text("older")
+    calls = []
+
+    def full(*args):
+        calls.append(args)
+        if len(calls) > 1:
+            raise OSError(28, "No space left on device")
+        return original(*args)
+
+    original = verbs.prediction_table
+    monkeypatch.setattr(verbs, "prediction_table", full)
+    monkeypatch.setattr("bagwise.actions.running._BLOCK", 20)
+    refuses(
+        run("predict", digits_for_commands / "dummy.skops", digits_for_commands / "test.parquet", "-o", out),
+        "No space left",
+    )
+    assert len(calls) == 2 and out.read_text() == "older" and os.listdir(tmp_path) == ["found.csv"]

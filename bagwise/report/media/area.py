@@ -27,6 +27,7 @@ from bagwise.report.media.frame import (
     head,
     most_seen,
     new_figure,
+    rgb,
     shorten,
 )
 
@@ -50,10 +51,11 @@ def draw(found: Found, names: list[str]) -> tuple[Any, str | None]:
     n = 1 + len(seen)
     columns = min(n, 3)
     rows = -(-n // columns)
-    wide, tall = _panel(size if not slide else _origin(found, slide, size)[1:])
-    figure = new_figure(columns * (wide + 0.25) + 0.85, 0.55 + rows * (tall + 0.42) + 0.2)
     where = _origin(found, slide, size)
     (x0, y0), across, down = where
+    ratio = float(np.clip(across / max(down, 1.0), 0.4, 2.5))
+    wide, tall = (_PANEL, _PANEL / ratio) if ratio >= 1 else (_PANEL * ratio, _PANEL)
+    figure = new_figure(columns * (wide + 0.25) + 0.85, 0.55 + rows * (tall + 0.42) + 0.2)
     colours = colours_of(found.labels, names)
     heat = None
     for k in range(n):
@@ -68,7 +70,9 @@ def draw(found: Found, names: list[str]) -> tuple[Any, str | None]:
             axes.set_title("tiles" if slide else "parts", size=8.5, color=FAINT, loc="left", pad=3)
             continue
         label = seen[k - 1]
-        heat = _heat(axes, found, found.values[:, label], where, picture is not None)
+        mean, reach = _raster(found, found.values[:, label], where)
+        shape = {"aspect": "auto", "interpolation": "nearest", "alpha": 1.0 if picture is None else 0.72}
+        heat = axes.imshow(mean, extent=reach, cmap=_HEAT, vmin=0, vmax=1, **shape)
         peak = np.nanmax(found.values[:, label]) if len(found.values) else np.nan
         mark = "✓ " if names[label] in found.whole else ""
         title = f"{mark}{shorten(names[label], 30)}   highest {peak:.2f}"
@@ -85,11 +89,6 @@ def _origin(found: Found, slide: bool, size: Any) -> tuple[tuple[float, float], 
         return (0.0, 0.0), float(size[0]), float(size[1])
     x, y = float(found.places["x"].min()), float(found.places["y"].min())
     return (x, y), float(size[0]) - x, float(size[1]) - y
-
-
-def _panel(size: tuple[float, float]) -> tuple[float, float]:
-    ratio = float(np.clip(size[0] / max(size[1], 1.0), 0.4, 2.5))
-    return (_PANEL, _PANEL / ratio) if ratio >= 1 else (_PANEL * ratio, _PANEL)
 
 
 def _axes(figure: Any, k: int, columns: int, wide: float, tall: float) -> Any:
@@ -152,7 +151,7 @@ def _parts(axes: Any, found: Found, names: list[str], colours: Any, where: Any, 
     weight = np.nan_to_num(found.values[np.arange(len(found.labels)), np.maximum(found.labels, 0)], nan=1.0)
     layers = np.stack([_raster(found, np.where(found.labels == k, weight, np.nan), where)[0] for k in seen])
     winner = np.where(np.isfinite(layers).any(axis=0), np.nan_to_num(layers, nan=-1.0).argmax(axis=0), -1)
-    shades = np.array([_rgb(colours[names[k]]) for k in seen] + [(0.0, 0.0, 0.0)])
+    shades = np.array([rgb(colours[names[k]]) for k in seen] + [(0.0, 0.0, 0.0)])
     alpha = np.where(winner < 0, 0.0, 0.8 if slide else 0.3)
     alpha[_borders(winner)] = 0.95
     (x0, y0), step = where[0], _step(where)
@@ -210,12 +209,6 @@ def _tag(axes: Any, x: float, y: float, text: str) -> None:
     )
 
 
-def _rgb(colour: str) -> tuple[float, float, float]:
-    from matplotlib.colors import to_rgb
-
-    return to_rgb(colour)
-
-
 def _legend(axes: Any, colours: Any) -> None:
     from matplotlib.patches import Patch
 
@@ -247,12 +240,6 @@ def _raster(found: Found, values: np.ndarray, where: Any) -> tuple[np.ndarray, A
         count[window] += inside
     mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
     return mean, (x0, x0 + nx * step, y0 + ny * step, y0)
-
-
-def _heat(axes: Any, found: Found, values: np.ndarray, where: Any, over: bool) -> Any:
-    mean, reach = _raster(found, values, where)
-    shape = {"aspect": "auto", "interpolation": "nearest", "alpha": 0.72 if over else 1.0}
-    return axes.imshow(mean, extent=reach, cmap=_HEAT, vmin=0, vmax=1, **shape)
 
 
 def _inside(ring: np.ndarray, x0: float, y0: float, step: float, shape: Any, a: int, b: int) -> np.ndarray:

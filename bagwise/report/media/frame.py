@@ -56,6 +56,13 @@ def caption(label: str, value: float) -> str:
     return f"{label} 1.0" if value > 0.995 else f"{label} {value:.2f}".replace(" 0.", " .")
 
 
+def rgb(colour: str) -> tuple[float, float, float]:
+    """Shares of red, green and blue of a colour."""
+    from matplotlib.colors import to_rgb
+
+    return to_rgb(colour)
+
+
 def colours_of(labels: np.ndarray, names: Sequence[str], more: Sequence[str] = ()) -> Mapping[str, str]:
     """A colour for every label that is drawn."""
     shown = [names[k] for k in sorted(set(labels[labels >= 0].tolist()))]
