@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy.special import expit
 
+from bagwise import report
 from bagwise.actions.data import File, Opened, check_target, wants_shards
 from bagwise.actions.running import runs
 from bagwise.bags import Bags, MultiViewBags
@@ -33,7 +34,6 @@ from bagwise.media.labels import KINDS, Found, Options, check_kind, write_answer
 from bagwise.media.labels.answers import targets
 from bagwise.media.places import medium_of
 from bagwise.media.recipe import places_of
-from bagwise.report.media import draw_found
 from bagwise.report.results import check_suffix, plain, write_tables
 from bagwise.shards.manifest import part_name
 from bagwise.shards.place import Place
@@ -272,7 +272,7 @@ class Pictures:
     def through(self, found: Iterable[Found]) -> Iterator[Found]:
         """The same answers, each drawn on its way."""
         for answer in found:
-            figure, note = draw_found(answer, self.names)
+            figure, note = report.draw_found(answer, self.names)
             if note:
                 self.notes.append(f"{answer.file}: {note}")
             target = self.folder / self.target(answer.file)

@@ -10,8 +10,7 @@ import pytest
 from bagwise import Bags, Dataset
 from bagwise.errors import DataError
 from bagwise.media.labels import Found
-from bagwise.report import draw_bag
-from bagwise.report.media import draw_found
+from bagwise.report import draw_bag, draw_found
 
 NAMES = ["robin", "wren", "gull"]
 

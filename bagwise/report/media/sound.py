@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.signal import get_window
 
 from bagwise.media.labels import Found
 from bagwise.media.labels.answers import spans_of
@@ -109,7 +108,7 @@ def _spectrogram(path: str | None, begin: float, end: float, top: float) -> np.n
         return None
     hop = max(len(x) // _FRAMES, 1)
     frames = np.lib.stride_tricks.sliding_window_view(x, size)[::hop]
-    power = np.abs(np.fft.rfft(frames * get_window("hann", size).astype(np.float32), axis=1)) ** 2
+    power = np.abs(np.fft.rfft(frames * np.hanning(size + 1)[:-1].astype(np.float32), axis=1)) ** 2
     keep = int(np.ceil(top / (rate / size))) + 1
     level = 10 * np.log10(power[:, :keep] + 1e-12).T
     return level - np.median(level, axis=1, keepdims=True)
