@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bagwise.cli import AsJson, Command, Debug, print_json, print_table, say, terminal
+from bagwise.cli import AsJson, Command, Debug, print_json, print_table, rich_console, say
 from bagwise.utils.progress import progress
 from papers.pages.render import render
 from papers.reproduce import list_experiments
@@ -106,8 +106,8 @@ def _show_pages(results: Sequence[Any]) -> None:
     """Tables and figures of experiments, fitted to the terminal, or plain text in a pipe."""
     for result in results:
         if sys.stdout.isatty():
-            screen = terminal()
-            screen.print(render(result, "rich", width=screen.width))
+            terminal = rich_console()
+            terminal.print(render(result, "rich", width=terminal.width))
         else:
             typer.echo(render(result, "text"))
 

@@ -38,7 +38,7 @@ class _MistakesInOneLine:
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _warn
-                code = super().main(*args, **more) or 0
+                code = super().main(*args, **more) or 0  # type: ignore[misc]
             sys.stdout.flush()
         except BrokenPipeError:
             _hush()
@@ -59,7 +59,7 @@ class _MistakesInOneLine:
     def invoke(self, ctx: Any) -> Any:
         """Run a command within its context, where typer would treat these two its own way."""
         try:
-            return super().invoke(ctx)
+            return super().invoke(ctx)  # type: ignore[misc]
         except KeyboardInterrupt:
             raise typer.Exit(_say("interrupted", _INTERRUPTED)) from None
         except BrokenPipeError:
@@ -107,7 +107,7 @@ def _hush() -> None:
 def say(line: str = "") -> None:
     """A paragraph, broken at the width of a terminal; in a pipe one line."""
     if sys.stdout.isatty():
-        terminal().print(line, markup=False, highlight=False)
+        rich_console().print(line, markup=False, highlight=False)
     else:
         typer.echo(line)
 
@@ -135,15 +135,15 @@ def show_table(make: Callable[..., Any], **narrow: Any) -> None:
     if not sys.stdout.isatty():
         typer.echo(make(style="text"))
         return
-    screen = terminal()
+    terminal = rich_console()
     made = make(style="rich")
-    needed = screen.measure(made, options=screen.options.update(width=1000)).maximum
-    if narrow and needed > screen.width:
+    needed = terminal.measure(made, options=terminal.options.update(width=1000)).maximum
+    if narrow and needed > terminal.width:
         made = make(style="rich", **narrow)
-    screen.print(made)
+    terminal.print(made)
 
 
-def terminal() -> Any:
+def rich_console() -> Any:
     """The terminal, as rich draws on it."""
     from rich.console import Console  # pipes do without
 
