@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -147,7 +146,7 @@ class MIMLClassifier(ClassifierMixin, LabelInput):
         bags = self._as_bags(X, reset=False)
         truth = self._known_labels(y, bags) if carries_names(y) else in_bag_order(y, bags)
         weights = self._check_weights(sample_weight, bags)
-        return float(accuracy_score(truth, self.predict(bags), sample_weight=weights))
+        return float(super().score(bags, truth, sample_weight=weights))
 
     @available_if(lambda self: self.traits.probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
