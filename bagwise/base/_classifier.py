@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.bags.labels import in_bag_order
-from bagwise.base._fits import fit_for, fit_plain
+from bagwise.base._fits import fit_for
 from bagwise.base._input import Traits
 from bagwise.base._labels import NO_LABEL, LabelInput, carries_names
 from bagwise.base.blocks import Blocks, is_sharded
@@ -94,7 +94,7 @@ class MIMLClassifier(ClassifierMixin, LabelInput):
 
     # ------------------------------------------------------------------ what users call
 
-    fit = fit_plain
+    fit = fit_for(Traits())
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Score every label for every bag; above 0 means predicted.
@@ -145,7 +145,7 @@ class MIMLClassifier(ClassifierMixin, LabelInput):
             return score_sharded(self, X)
         bags = self._as_bags(X, reset=False)
         truth = self._known_labels(y, bags) if carries_names(y) else in_bag_order(y, bags)
-        weights = self._check_weights(sample_weight, bags)
+        weights = None if sample_weight is None else self._check_weights(sample_weight, bags)
         return float(super().score(bags, truth, sample_weight=weights))
 
     @available_if(lambda self: self.traits.probabilities)

@@ -1,8 +1,9 @@
-"""The four forms of ``fit``: scikit-learn looks at the signature, so each class shows what it takes."""
+"""The one ``fit``: scikit-learn looks at its signature, so each class shows what its traits promise."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature
 from typing import Any
 
 from bagwise.base._input import Traits
@@ -10,9 +11,7 @@ from bagwise.base.blocks import is_sharded
 from bagwise.base.parameters import check_parameters
 from bagwise.base.sharded import fit_sharded
 
-
-def fit_plain(self: Any, X: Any, y: Any = None) -> Any:
-    """Learn from bags and their labels.
+_DOCUMENTED = """Learn from bags{what}.
 
     Parameters
     ----------
@@ -20,97 +19,59 @@ def fit_plain(self: Any, X: Any, y: Any = None) -> Any:
         The bags.
     y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
         Their labels; left out for shards, which carry them inside.
-
+{beside}
     Returns
     -------
     self
     """
-    check_parameters(self, self._parameters)
-    if is_sharded(X):
-        return fit_sharded(self, X, y)
-    self._fit(*self._check_training(X, y))
-    return self
-
-
-def fit_weighted(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-    """Learn from bags and their labels.
-
-    Parameters
-    ----------
-    X : Bags, list of 2-D arrays, table, or ShardedBags
-        The bags.
-    y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
-        Their labels; left out for shards, which carry them inside.
+_BESIDE = {
+    "sample_weight": """\
     sample_weight : array of shape (n_bags,), optional
         Weights of the bags.
-
-    Returns
-    -------
-    self
-    """
-    check_parameters(self, self._parameters)
-    if is_sharded(X):
-        return fit_sharded(self, X, y, sample_weight=sample_weight)
-    bags, targets = self._check_training(X, y)
-    self._fit(bags, targets, self._check_weights(sample_weight, bags))
-    return self
-
-
-def fit_with_instances(self: Any, X: Any, y: Any = None, instance_y: Any = None) -> Any:
-    """Learn from bags, their labels, and the labels of instances that are known.
-
-    Parameters
-    ----------
-    X : Bags, list of 2-D arrays, table, or ShardedBags
-        The bags.
-    y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
-        Their labels; left out for shards, which carry them inside.
+""",
+    "instance_y": """\
     instance_y : array of shape (n_instances,) or (n_instances, n_labels), or str, optional
         Label index of every instance, -1 where it is not known; or a matrix: 1 where an instance carries
         a label, 0 where it does not, -1 where that is not known; or the name of the fact in
         ``bags.instance_info`` that holds either, which is cut with the bags in cross-validation.
-
-    Returns
-    -------
-    self
-    """
-    check_parameters(self, self._parameters)
-    if is_sharded(X):
-        return fit_sharded(self, X, y, instance_y=instance_y)
-    bags, targets = self._check_training(X, y)
-    self._fit(bags, targets, self._check_instance_labels(instance_y, bags, targets))
-    return self
+""",
+}
 
 
-def fit_weighted_with_instances(
-    self: Any, X: Any, y: Any = None, sample_weight: Any = None, *, instance_y: Any = None
-) -> Any:
-    """Learn from bags, their labels, and the labels of instances that are known.
+def fit_for(traits: Traits) -> Callable[..., Any]:
+    """``fit`` of a class: with ``sample_weight`` and ``instance_y`` where its traits promise them."""
+    promised = {"sample_weight": traits.sample_weight, "instance_y": traits.known_instances}
+    names = [name for name, here in promised.items() if here]
 
-    Parameters
-    ----------
-    X : Bags, list of 2-D arrays, table, or ShardedBags
-        The bags.
-    y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
-        Their labels; left out for shards, which carry them inside.
-    sample_weight : array of shape (n_bags,), optional
-        Weights of the bags.
-    instance_y : array of shape (n_instances,) or (n_instances, n_labels), or str, optional
-        Label index of every instance, -1 where it is not known; or a matrix: 1 where an instance carries
-        a label, 0 where it does not, -1 where that is not known; or the name of the fact in
-        ``bags.instance_info`` that holds either, which is cut with the bags in cross-validation.
+    def fit(self: Any, X: Any, y: Any = None, *given: Any, **named: Any) -> Any:
+        beside = signature.bind(self, X, y, *given, **named).arguments if given or named else {}
+        sample_weight, instance_y = beside.get("sample_weight"), beside.get("instance_y")
+        check_parameters(self, self._parameters)
+        if is_sharded(X):
+            return fit_sharded(self, X, y, **{name: beside.get(name) for name in names})
+        bags, Y = self._check_training(X, y)
+        weights = None if sample_weight is None else self._check_weights(sample_weight, bags)
+        known = None if instance_y is None else self._check_instance_labels(instance_y, bags, Y)
+        self._fit(bags, Y, *[value for value, here in zip((weights, known), promised.values()) if here])
+        return self
 
-    Returns
-    -------
-    self
-    """
-    check_parameters(self, self._parameters)
-    if is_sharded(X):
-        return fit_sharded(self, X, y, sample_weight=sample_weight, instance_y=instance_y)
-    bags, targets = self._check_training(X, y)
-    known = self._check_instance_labels(instance_y, bags, targets)
-    self._fit(bags, targets, self._check_weights(sample_weight, bags), known)
-    return self
+    by_place, last = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
+    kinds = {"self": by_place, "X": by_place, "y": by_place}
+    kinds |= {name: by_place if name == names[0] else last for name in names}
+    signature = Signature(
+        [
+            Parameter(n, kind, default=Parameter.empty if n in ("self", "X") else None)
+            for n, kind in kinds.items()
+        ]
+    )
+    what = ", their labels, and the labels of instances that are known"
+    fit.__doc__ = _DOCUMENTED.format(
+        what=what if traits.known_instances else " and their labels",
+        beside="".join(_BESIDE[name] for name in names),
+    )
+    fit.__signature__ = signature  # type: ignore[attr-defined]
+    fit.__qualname__ = "MIMLClassifier.fit"
+    return fit
 
 
 def fit_several(models: Sequence[Any], X: Any, y: Any) -> None:
@@ -128,14 +89,3 @@ def fit_several(models: Sequence[Any], X: Any, y: Any) -> None:
         check_parameters(model, model._parameters)
         bags, targets = model._check_training(X, y)
     together(models, bags, targets)
-
-
-for _form in (fit_plain, fit_weighted, fit_with_instances, fit_weighted_with_instances):
-    _form.__name__ = "fit"
-
-
-def fit_for(traits: Traits) -> Callable[..., Any]:
-    """The form of ``fit`` that the traits promise."""
-    if traits.known_instances:
-        return fit_weighted_with_instances if traits.sample_weight else fit_with_instances
-    return fit_weighted if traits.sample_weight else fit_plain

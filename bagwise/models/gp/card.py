@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bagwise.compute.parts import held
+from bagwise.compute.parts import Held
 from bagwise.compute.torch_move import as_tensor, fetched, fitting, streamed
 from bagwise.compute.torch_ops import Segments, segment_sum
 from bagwise.models.gp.features import factor
@@ -145,7 +145,7 @@ class CardProblem(Problem):
 
     def __init__(self, Z: np.ndarray, Y: np.ndarray, device: Any) -> None:
         self.rows = CardRows(Z, Y, device)
-        super().__init__(held(self.rows), *Z.shape)
+        super().__init__(Held(self.rows), *Z.shape)
         self.systems_fit = True
 
     def _there(self, work: Callable[[], Any]) -> Any:

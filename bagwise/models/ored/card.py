@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 
 from bagwise.bags import instance_rows, runs
 from bagwise.base.blocks import Block, Blocks, InMemory
-from bagwise.compute.parts import Parts, held
+from bagwise.compute.parts import Held, Parts
 from bagwise.compute.scaling import Scaling
 from bagwise.compute.torch_move import as_tensor, streamed
 from bagwise.compute.torch_ops import transposed_product
@@ -59,7 +59,7 @@ class CardBlocks(InMemory):
 
     def likelihoods(self, setup: Setup) -> Parts:
         """The likelihood as the only part."""
-        return held(_likelihood(setup, self.block, self.store))
+        return Held(_likelihood(setup, self.block, self.store))
 
 
 def likelihood_on_card(setup: Setup, block: Block, card: Any) -> CardLikelihood:
