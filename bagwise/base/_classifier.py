@@ -11,12 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.bags.labels import in_bag_order
-from bagwise.base._fits import fit_for
+from bagwise.base._fits import fit_for, over_parts, score_sharded
 from bagwise.base._input import Traits
 from bagwise.base._labels import NO_LABEL, LabelInput, carries_names
 from bagwise.base.blocks import Blocks, is_sharded
 from bagwise.base.parameters import Rules
-from bagwise.base.sharded import over_parts, score_sharded
 
 
 class MIMLClassifier(ClassifierMixin, LabelInput):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import validate_data
 
 from bagwise.bags import Bags, MultiViewBags, first_not_finite
@@ -192,3 +192,11 @@ def remember_names(estimator: Any, names: tuple[str, ...] | None) -> None:
         estimator.feature_names_in_ = np.asarray(names, dtype=object)
     elif hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
+
+
+# ----------------------------------------------------------------------
+# The transformer: bags to bags, or bags to a table
+
+
+class BagTransformer(TransformerMixin, BagInput):
+    """Base of transformers that turn bags into bags, or bags into a table."""

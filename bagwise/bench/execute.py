@@ -24,7 +24,7 @@ from bagwise.bench.splits import split_bags
 from bagwise.bench.tasks import NO_METHOD, Task
 from bagwise.compute.memo import shared_pairs
 from bagwise.compute.threads import libraries
-from bagwise.inspection.unwrap import unwrap
+from bagwise.inspection import unwrap
 from bagwise.metrics import calibration_error
 from bagwise.registry import get_estimator
 from bagwise.utils.version import __version__

@@ -114,7 +114,7 @@ class Parts:
         mapped.before = self if self.streamed else None
         return mapped
 
-    def settled(self, n_bytes: float) -> Parts:
+    def in_memory(self, n_bytes: float) -> Parts:
         """The same parts, made once and kept without what they were made from.
 
         Parts that are streamed stay as they are, unless all of them together are at most `SMALL` bytes, as
@@ -184,7 +184,7 @@ class Held(Parts):
         """The part after a function, which is called now."""
         return Held(function(*(each or ()), self.value))
 
-    def settled(self, n_bytes: float) -> Parts:
+    def in_memory(self, n_bytes: float) -> Parts:
         """The same: it is made already."""
         return self
 
