@@ -24,8 +24,7 @@ from bagwise.persistence._archive import (
     open_file,
     read_facts,
 )
-from bagwise.persistence._places import STATE, renamed, trusted
-from bagwise.persistence._skops import skops
+from bagwise.persistence._places import STATE, renamed, skops, trusted
 from bagwise.persistence._structures import check_answers, check_parts
 from bagwise.utils.files import replacing
 from bagwise.utils.version import __version__
