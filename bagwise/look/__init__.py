@@ -54,6 +54,7 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"bagwise.look.{_PLACES[name]}"), name)
     except ModuleNotFoundError as error:
-        if _PLACES[name] != "server" or str(error.name).startswith("bagwise"):
+        missing = str(error.name).partition(".")[0]
+        if missing not in ("starlette", "uvicorn"):
             raise
-        raise OptionalDependencyError(f"the page needs {error.name}: pip install 'bagwise[web]'") from None
+        raise OptionalDependencyError(f"the page needs {missing}: pip install 'bagwise[web]'") from None

@@ -260,3 +260,35 @@ def test_a_failure_leaves_the_older_file(digits_for_commands, tmp_path, monkeypa
         "No space left",
     )
     assert len(calls) == 2 and out.read_text() == "older" and os.listdir(tmp_path) == ["found.csv"]
+
+
+def test_shards_and_memory_are_answered_alike(stored):
+    """One way over blocks: the same rows wherever the bags lie, in every form that can be written."""
+    actions.convert(stored / "birds.parquet", f"{stored}/shards/", part_bytes=600)
+    found = {}
+    for name in ("birds.parquet", "shards"):
+        model, data, out = stored / "model.skops", stored / name, stored / f"of_{name}"
+        actions.predict(model, data, f"{out}.json")
+        parts = actions.predict(model, data, f"{out}/")["rows"], sorted(os.listdir(out))
+        actions.annotate(model, data, f"{out}.parquet", use_labels=True)
+        measures = actions.score(model, data)["measures"]
+        found[name] = (
+            json.loads((stored / f"of_{name}.json").read_text()),
+            measures,
+            pq.read_table(out).sort_by("bag_id"),
+        )
+        assert parts[0] == 40 and parts[1][0] == "part-00000.parquet"
+        assert len(parts[1]) == (1 if name == "birds.parquet" else bagwise.ShardedBags.open(data).n_parts)
+    (rows, measures, table), (other_rows, other_measures, other_table) = found.values()
+    assert [row["labels"] for row in rows] == [row["labels"] for row in other_rows]
+    for row, other in zip(rows, other_rows):
+        assert row["scores"] == pytest.approx(other["scores"])
+    assert {name: measures[name] for name in other_measures} == pytest.approx(other_measures, nan_ok=True)
+    assert table.column_names == other_table.column_names and table.num_rows == other_table.num_rows == 40
+
+
+def test_a_cluster_is_for_shards(stored):
+    for verb, more in ((actions.fit, ["MIMLDummy"]), (actions.score, [])):
+        first = [stored / "birds.parquet"] if more else [stored / "model.skops", stored / "birds.parquet"]
+        with pytest.raises(BagwiseError, match="are for shards"):
+            verb(*first, *more, running={"cluster": "local:2"})
