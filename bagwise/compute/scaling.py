@@ -22,7 +22,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.compute.aligned import aligned_empty
-from bagwise.compute.parts import Parts, held, map_reduce
+from bagwise.compute.parts import Held, Parts, map_reduce
 
 SCALINGS = ("standard", "minmax", "l2", "none")
 TEXT_SHARE = 0.1  # share of values that are not zero below which instances count as text
@@ -84,7 +84,7 @@ def learn_scaling(
     >>> float(scaling.shift[0]), scaling.factor
     (3.0, array([0.5, 0. ]))
     """
-    return scaling_of(held(positive_rows(X, weights)), kind, X.shape[1], X.dtype, text=text)
+    return scaling_of(Held(positive_rows(X, weights)), kind, X.shape[1], X.dtype, text=text)
 
 
 def positive_rows(X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray | None]:

@@ -42,7 +42,7 @@ from bagwise.models.auto.view import (
     instance_member_score,
     stack,
 )
-from bagwise.preprocessing.statistics import bag_statistics
+from bagwise.preprocessing.pooling import bag_statistics
 
 _DENSE_FEATURES = 1000  # text with more features is never made dense
 _STATISTICS = ("mean", "std", "min", "max", 0.1, 0.25, 0.5, 0.75, 0.9, "size")

@@ -12,7 +12,7 @@ from bagwise.bags import Bags
 from bagwise.compute.scaling import Scaling, apply_scaling
 from bagwise.models._shared.scores import pooled, safe_logit
 from bagwise.models.auto.plan import ON_BAGS, ON_INSTANCES
-from bagwise.preprocessing.statistics import bag_statistics
+from bagwise.preprocessing.pooling import bag_statistics
 
 _MANY_COLUMNS = 600  # pooled probabilities beyond which one of three poolings is kept
 

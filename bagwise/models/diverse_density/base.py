@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from bagwise.base.parameters import JOBS, Choice, Number, Rules, Seed, Whole
+from bagwise.errors import warn
 from bagwise.models._shared.scores import best_offset
 from bagwise.models.diverse_density.objective import distances
 from bagwise.models.svm.base import SCALING, ScaledClassifier
@@ -78,11 +78,10 @@ class ConceptClassifier(ScaledClassifier):
         self.n_iter_ = max((int(f.n_iter.max()) for f in found if f is not None), default=0)
         restless = sum(f is not None and not f.at_rest[f.values.argmin()] for f in found)
         if restless:
-            warnings.warn(
+            warn(
                 f"{restless} of {len(found)} labels stopped at max_iter={self.max_iter} before they came to "
                 "rest; raise it or tol",
                 ConvergenceWarning,
-                stacklevel=7,
             )
 
     @property

@@ -8,13 +8,13 @@ with K, and a projection onto the set. Tens of rounds suffice, and the duality g
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from bagwise.errors import warn
 from bagwise.models.svm.landmarks import Span
 
 __all__ = ["Coupled", "Solution", "maximise"]
@@ -126,11 +126,10 @@ def maximise(
             flat = problem.shrink(ones, rho) if balanced else ones
     assert best is not None  # max_iter is at least 1
     if best.gap > tol:
-        warnings.warn(
+        warn(
             f"stopped at max_iter={max_iter} with an objective that may be {best.gap:.2g} of its size above "
             f"the lowest, not {tol:g}; raise max_iter, or lower C",
             ConvergenceWarning,
-            stacklevel=6,
         )
     return best._replace(n_iter=n_iter, state=(Z, W, rho))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from scipy.optimize import linprog
 from sklearn.exceptions import ConvergenceWarning
@@ -14,6 +12,7 @@ from bagwise.base.parameters import JOBS, Number
 from bagwise.compute.memo import remembered
 from bagwise.compute.segment import segment_max, segment_sum
 from bagwise.compute.threads import small_products
+from bagwise.errors import warn
 from bagwise.models._shared.scores import each_label
 from bagwise.models._shared.svm import MACHINE, resolve_gamma
 from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, row_blocks
@@ -300,5 +299,5 @@ def _minimum(cost, left, right, equal, to, bounds):
     if result.x is None:
         raise RuntimeError(f"the linear programme has no solution: {result.message}")
     if result.status != 0:
-        warnings.warn(f"the linear programme ended early: {result.message}", ConvergenceWarning, stacklevel=2)
+        warn(f"the linear programme ended early: {result.message}", ConvergenceWarning)
     return result

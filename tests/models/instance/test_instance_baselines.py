@@ -14,7 +14,7 @@ from sklearn.svm import LinearSVC
 
 import bagwise
 from bagwise import Bags, load_dataset
-from bagwise.checks.estimator_checks import sample_bags
+from bagwise.checks import sample_bags
 from bagwise.models import LSBCMM, RankLossSIM
 from bagwise.models.instance.lsb_cmm_em import CandidateModel, log_gates, run_em
 from bagwise.models.instance.rank_loss_kernels import rank_hinge
