@@ -67,7 +67,7 @@ def fit_for(traits: Traits) -> Callable[..., Any]:
         return self
 
     by_place, last = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
-    kinds = {"self": by_place, "X": by_place, "y": by_place}
+    kinds: dict[str, Any] = {"self": by_place, "X": by_place, "y": by_place}
     kinds |= {name: by_place if name == names[0] else last for name in names}
     signature = Signature(
         [

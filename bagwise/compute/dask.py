@@ -22,6 +22,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from joblib import parallel_config
 
 from bagwise.compute.aligned import Carried, aligned, memory_used_again
 from bagwise.compute.parts import Combine, Parts, Step, current_engine, ordered_sum, report_part, steps
@@ -75,8 +76,6 @@ def on_cluster(client: Any, *, loops: bool = True) -> Iterator[Cluster]:
     >>> with bagwise.on_cluster("local:2"):  # doctest: +SKIP
     ...     model.fit(shards)
     """
-    from joblib import parallel_config
-
     with ExitStack() as stack:
         client = _client(client, stack)
         cluster = Cluster(client)

@@ -125,7 +125,8 @@ def test_a_line_that_was_cut_off(tmp_path):
 
 def test_one_owner_at_a_time(tmp_path):
     with (
-        locked(tmp_path / "new"), pytest.raises(BagwiseError, match="at work"),
+        locked(tmp_path / "new"),
+        pytest.raises(BagwiseError, match="at work"),
         locked(tmp_path / "new", busy="somebody is at work"),
     ):
         pass
