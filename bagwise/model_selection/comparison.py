@@ -124,7 +124,8 @@ class Comparison:
     def ranking(self) -> list[str]:
         """Models from best to worst; those that failed in some fold come last."""
         sign = 1.0 if self.measure in _LOWER else -1.0
-        return sorted(self.models, key=lambda m: _last_if_nan(sign * float(self.values(m).mean())))
+        means = {model: sign * float(self.values(model).mean()) for model in self.models}
+        return sorted(self.models, key=lambda model: (math.isnan(means[model]), means[model]))
 
     @property
     def best(self) -> str:
@@ -253,10 +254,6 @@ class Comparison:
             for name, v in found.items()
             if np.isfinite(v).all()
         }
-
-
-def _last_if_nan(value: float) -> float:
-    return math.inf if math.isnan(value) else value
 
 
 def _mean_sd(values: np.ndarray) -> str:
