@@ -184,12 +184,9 @@ def macro_f1(Y, S, *, n_top="auto", train_Y=None):
         if isinstance(n_top, str):
             if n_top != "auto":
                 raise DataError(f'expected n_top as an int, "auto" or None; received {n_top!r}')
-            n_top = _labels_per_bag(Y if train_Y is None else as_label_sets(train_Y, "train_Y"))
+            known = Y if train_Y is None else as_label_sets(train_Y, "train_Y")
+            n_top = max(1, round(np.count_nonzero(known) / max(1, known.shape[0])))  # labels per bag
         P = top_labels(as_scores(S, Y.shape), n_top)
     both = np.count_nonzero(Y & P, axis=0)
     either = np.count_nonzero(Y, axis=0) + np.count_nonzero(P, axis=0)  # 2 TP + FP + FN, > 0 where kept
     return mean_or_nan(2 * both[kept] / either[kept])
-
-
-def _labels_per_bag(Y):
-    return max(1, round(np.count_nonzero(Y) / max(1, Y.shape[0])))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any
 
@@ -141,17 +141,14 @@ def compare(
 
 def yardsticks(bags: Any) -> dict[str, Any]:
     """Simple models that stand in every comparison."""
-    scaled = make_pipeline(StandardScaler(with_mean=not _is_sparse(bags)), LogisticRegression(max_iter=1000))
+    views = bags.views.values() if isinstance(bags, MultiViewBags) else [bags]
+    centred = not any(view.is_sparse for view in views)
+    scaled = make_pipeline(StandardScaler(with_mean=centred), LogisticRegression(max_iter=1000))
     return {
         "pooled forest": PooledClassifier(),
         "pooled mean + logistic": PooledClassifier(scaled, statistics=("mean",)),
         "dummy": MIMLDummy(),
     }
-
-
-def _is_sparse(bags: Any) -> bool:
-    views = bags.views.values() if isinstance(bags, MultiViewBags) else [bags]
-    return any(view.is_sparse for view in views)
 
 
 def _contestants(models: Any, bags: Any) -> dict[str, Any]:
@@ -165,16 +162,12 @@ def _contestants(models: Any, bags: Any) -> dict[str, Any]:
     if isinstance(models, Mapping):
         return {name: clone(model) for name, model in models.items()}
     found: dict[str, Any] = {}
-    for model in _as_estimators(models):
+    for given in models:
+        model = get_estimator(given)() if isinstance(given, str) else clone(given)
         title = type(last_estimator(model)).__name__
         number = sum(name == title or name.startswith(f"{title} ") for name in found)
         found[f"{title} {number + 1}" if number else title] = model
     return found
-
-
-def _as_estimators(models: Iterable[Any]) -> Iterable[Any]:
-    for model in models:
-        yield get_estimator(model)() if isinstance(model, str) else clone(model)
 
 
 def _seed(model: Any, seed: int) -> None:

@@ -12,6 +12,8 @@ import numpy as np
 from scipy import stats
 
 from bagwise.metrics import HIGHER_IS_BETTER
+from bagwise.report.plots import plot_comparison
+from bagwise.report.tables import measure_title, table
 
 _LOWER = {name for name, higher in HIGHER_IS_BETTER.items() if not higher}
 _SHOWN = (
@@ -122,7 +124,8 @@ class Comparison:
     def ranking(self) -> list[str]:
         """Models from best to worst; those that failed in some fold come last."""
         sign = 1.0 if self.measure in _LOWER else -1.0
-        return sorted(self.models, key=lambda m: _last_if_nan(sign * float(self.values(m).mean())))
+        means = {model: sign * float(self.values(model).mean()) for model in self.models}
+        return sorted(self.models, key=lambda model: (math.isnan(means[model]), means[model]))
 
     @property
     def best(self) -> str:
@@ -173,8 +176,6 @@ class Comparison:
 
     def table(self, style: Any = "text") -> Any:
         """Mean and standard deviation of every measure, and CPU seconds of a fit, best model first."""
-        from bagwise.report.tables import measure_title, table
-
         shown = [name for name in _SHOWN if any(name in fit.measures for fit in self.fits)]
         if self.measure not in shown:
             shown = [self.measure, *shown]
@@ -187,8 +188,6 @@ class Comparison:
 
     def difference_table(self, style: Any = "text") -> Any:
         """Differences to the best model with their intervals."""
-        from bagwise.report.tables import table
-
         rows = [
             [
                 d.model,
@@ -203,8 +202,6 @@ class Comparison:
 
     def plot(self, figure: Any = None) -> Any:
         """Every fold as a point, the mean as a bar, best model on top."""
-        from bagwise.report.plots import plot_comparison
-
         return plot_comparison(self, figure)
 
     def to_frame(self) -> Any:
@@ -257,10 +254,6 @@ class Comparison:
             for name, v in found.items()
             if np.isfinite(v).all()
         }
-
-
-def _last_if_nan(value: float) -> float:
-    return math.inf if math.isnan(value) else value
 
 
 def _mean_sd(values: np.ndarray) -> str:
