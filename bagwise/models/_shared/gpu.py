@@ -2,7 +2,7 @@
 
 What a learner wants as scaled instances, ``(x - shift) * factor``, is affine in those kept here, so any
 scaling of any part of them is folded into the weights (`Folded`): nothing is copied twice. Instances that
-do not fit the card stay in memory and follow run by run, each copied while the one before is worked on.
+do not fit the GPU stay in memory and follow run by run, each copied while the one before is worked on.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def _moments(
 # Sums and minima over all pairs of instances of two sets of bags, for tensors
 #
 # The matrix of all pairs is never whole: some rows of one set at a time beside all of the other. Blocks
-# that do not fit the card are halved. Squared distances are ``|x|^2 + |z|^2 - 2 x'z`` of centred
+# that do not fit the GPU are halved. Squared distances are ``|x|^2 + |z|^2 - 2 x'z`` of centred
 # instances, so equal instances are at a distance of rounding, where the compiled loops of
 # `bagwise.models.distance.hausdorff` give exactly 0. All three terms come out of one product, of
 # instances with two more columns: what goes over the pairs once more costs as much as the product itself.
@@ -326,7 +326,7 @@ def _with_ones(X: Tensor, place: int) -> Tensor:
 
 
 def _over_blocks(block: Callable[[int, int], None], offsets: np.ndarray, n_rows: int) -> None:
-    """Run over bags, some rows at a time; a block that does not fit the card is cut in halves."""
+    """Run over bags, some rows at a time; a block that does not fit the GPU is cut in halves."""
     todo = list(reversed(list(runs(offsets, n_rows))))
     while todo:
         a, b = todo.pop()

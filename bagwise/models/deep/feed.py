@@ -1,6 +1,6 @@
 """Batches of bags as tensors on the device.
 
-Bags that fit the card are moved there once, as float32 or bfloat16; larger sets stay in memory and follow
+Bags that fit the GPU are moved there once, as float32 or bfloat16; larger sets stay in memory and follow
 batch by batch through pinned pages, copied while the card works on the batch before. Sparse instances become
 dense one batch at a time.
 """

@@ -172,7 +172,7 @@ def train_member(
 
 
 def _step(network: Network, optimiser: AdamW, batch: Batch, settings: Settings) -> None:
-    """One step; a batch that does not fit the card is cut in halves whose gradients add up."""
+    """One step; a batch that does not fit the GPU is cut in halves whose gradients add up."""
     total = len(batch.Y) if batch.weights is None else max(float(batch.weights.sum()), 1e-12)
     pieces = [batch]
     while True:
