@@ -12,10 +12,10 @@ from scipy import sparse
 
 from bagwise.bags.labels import unknown_label
 from bagwise.errors import DataError, quoted
-from bagwise.io._checks import check_finite
 from bagwise.io._csv_roles import LABEL, Roles
 from bagwise.io._csv_table import CsvText
-from bagwise.io._grouping import natural_ids
+from bagwise.io._numbers import natural_ids
+from bagwise.io._source import check_finite
 from bagwise.utils.arrow import group_rows
 
 

@@ -14,10 +14,9 @@ from bagwise.bags import Bags
 from bagwise.bags.dataset import MOST_FLAGS, UNKNOWN, Dataset, bag_columns
 from bagwise.errors import DataError, quoted
 from bagwise.io._csv_roles import FEATURE, is_plain
-from bagwise.io._facts import kind_of
-from bagwise.io._grouping import LONGEST_NAME
-from bagwise.io._parquet_columns import to_column
-from bagwise.io._writable import lost_facts
+from bagwise.io._facts import kind_of, lost_facts
+from bagwise.io._numbers import LONGEST_NAME
+from bagwise.io._parquet_tables import to_column
 from bagwise.utils.columns import listed
 from bagwise.utils.frames import feature_titles
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from os import PathLike
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from bagwise.bags.labels import label_matrix
 from bagwise.errors import DataError
 
 _BLOCK = 1 << 20  # values converted together: bounds the memory for their texts
@@ -105,3 +108,274 @@ def whole_numbers(
             line=None if lines is None else int(lines[k]),
         )
     return values.astype(np.int64)
+
+
+# ----------------------------------------------------------------------
+# Text of unsigned integers and angle brackets, cut into numbers with array operations alone
+
+
+_DIGITS = 18  # more would not fit int64
+
+
+class Tokens:
+    r"""The numbers of a text, with what is around each.
+
+    Parameters
+    ----------
+    content : bytes
+        Digits, blanks, line ends and brackets.
+    path : path
+        The file, for messages.
+    brackets : bool, default=True
+        Whether ``<`` and ``>`` are allowed.
+    groups : bool, default=False
+        Whether brackets enclose several numbers instead of one.
+
+    Attributes
+    ----------
+    values : array of int64
+        The numbers.
+    lines : array of int64
+        The line of each, from 1.
+    bracketed : array of bool
+        Which stand in brackets of their own (not with ``groups``).
+    group_sizes, group_lines : arrays of int64
+        Numbers in each pair of brackets, and its line (with ``groups``).
+
+    Examples
+    --------
+    >>> tokens = Tokens(b"<2> 15 7\n<1> 3", "toy.dat")
+    >>> tokens.values.tolist(), tokens.bracketed.tolist(), tokens.lines.tolist()
+    ([2, 15, 7, 1, 3], [True, False, False, True, False], [1, 1, 1, 2, 2])
+    """
+
+    def __init__(self, content: bytes, path: str | Path, brackets: bool = True, groups: bool = False) -> None:
+        self.path = path
+        self._check_letters(content, b"0123456789 \t\r\n" + (b"<>" if brackets else b""))
+        # a blank at both ends spares special cases for the first and the last number
+        letters = np.frombuffer(b" " + content + b" ", dtype=np.uint8)
+        digit = letters >= ord("0")
+        digit &= letters <= ord("9")
+        edges = np.flatnonzero(digit[1:] != digit[:-1]) + 1
+        starts, ends = edges[::2], edges[1::2]  # a number is letters[start:end]
+        self._newlines = np.flatnonzero(letters == ord("\n"))
+        self.lines = self._line_of(starts)
+        long = np.flatnonzero(ends - starts > _DIGITS)
+        if long.size:
+            raise DataError("a number too large to be true", path=path, line=int(self.lines[long[0]]))
+        plain = content.translate(bytes.maketrans(b"<>", b"  "))
+        self.values = np.fromstring(plain, dtype=np.int64, sep=" ") if len(starts) else np.empty(0, np.int64)
+        if len(self.values) != len(starts):
+            raise DataError("numbers that cannot be told apart", path=path)
+        opens, closes = np.flatnonzero(letters == ord("<")), np.flatnonzero(letters == ord(">"))
+        if groups:
+            self._find_groups(opens, closes, starts)
+        else:
+            self.bracketed = letters[starts - 1] == ord("<")
+            closed = letters[ends] == ord(">") if len(ends) else self.bracketed
+            stray = np.flatnonzero(self.bracketed != closed)
+            if stray.size:
+                raise DataError("a bracket without its partner", path=path, line=int(self.lines[stray[0]]))
+            for found in (opens, closes):
+                if len(found) != self.bracketed.sum():
+                    beside = starts - 1 if found is opens else ends
+                    lost = np.setdiff1d(found, beside)[:1]
+                    raise DataError("a bracket without a number", path=path, line=int(self._line_of(lost)[0]))
+
+    def check_binary(self) -> None:
+        """Refuse numbers other than 0 and 1."""
+        wrong = np.flatnonzero(self.values > 1)
+        if wrong.size:
+            raise DataError(
+                f"a label is {self.values[wrong[0]]}, expected 0 or 1",
+                path=self.path,
+                line=int(self.lines[wrong[0]]),
+            )
+
+    def _line_of(self, places: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self._newlines, places) + 1
+
+    def _check_letters(self, content: bytes, allowed: bytes) -> None:
+        if strange := content.translate(None, allowed):
+            line = content.count(b"\n", 0, content.index(strange[:1])) + 1
+            raise DataError(
+                f"the character {strange[:1].decode('latin-1')!r} among numbers", path=self.path, line=line
+            )
+
+    def _find_groups(self, opens: np.ndarray, closes: np.ndarray, starts: np.ndarray) -> None:
+        """Match brackets; they neither nest nor leave a number outside nor run over a line."""
+        n = min(len(opens), len(closes))
+        wrong = (opens[:n] > closes[:n]) | (self._line_of(opens[:n]) != self._line_of(closes[:n]))
+        wrong[1:] |= opens[1:n] < closes[:n][:-1]
+        if wrong.any() or len(opens) != len(closes):
+            k = int(np.flatnonzero(wrong)[0]) if wrong.any() else n
+            place = opens[k : k + 1] if k < len(opens) else closes[k : k + 1]
+            raise DataError(
+                "a bracket without its partner", path=self.path, line=int(self._line_of(place)[0])
+            )
+        before = np.searchsorted(starts, opens)
+        self.group_sizes = np.searchsorted(starts, closes) - before
+        self.group_lines = self._line_of(opens)
+        if self.group_sizes.sum() != len(starts):
+            inside = np.zeros(len(starts) + 1, dtype=np.int64)
+            np.add.at(inside, before, 1)
+            np.add.at(inside, before + self.group_sizes, -1)
+            lost = int(np.flatnonzero(np.cumsum(inside[:-1]) == 0)[0])
+            raise DataError("a number outside brackets", path=self.path, line=int(self.lines[lost]))
+
+
+# ----------------------------------------------------------------------
+# From rows with a bag name on each to bags: grouping, names, and labels that must agree within a bag
+
+
+POSITIVE = "positive"  # the one label of sets that only tell positive from negative bags
+_WHOLE = re.compile(r"-?[1-9][0-9]{0,19}|0", re.ASCII)
+_DECIMAL = re.compile(r"-?[0-9]+\.[0-9]+(e[+-][0-9]+)?|-?[0-9](\.[0-9]+)?e[+-][0-9]+", re.ASCII)
+LONGEST_NAME = 255  # NumPy gives every name of a column the room of the longest
+
+
+def natural_ids(texts: Sequence[str], lines: Sequence[int], path: str | PathLike[str]) -> np.ndarray:
+    """Names as written: numbers if all of them are written as Python writes them, else text.
+
+    So names that differ stay different: ``01``, ``1`` and ``1.0`` are three.
+
+    Examples
+    --------
+    >>> natural_ids(["12", "7"], [1, 2], "toy.data")
+    array([12,  7])
+    >>> natural_ids(["12", "07"], [1, 2], "toy.data").tolist()
+    ['12', '07']
+    """
+    for text, line in zip(texts, lines):
+        if not text or len(text) > LONGEST_NAME:
+            problem = "an empty name" if not text else f"a name of {len(text):,} characters"
+            raise DataError(
+                f"{problem}; names have 1 to {LONGEST_NAME} characters", path=path, line=int(line)
+            )
+    return natural_names(texts)
+
+
+def natural_names(texts: Sequence[str]) -> np.ndarray:
+    """As `natural_ids`, for names that may be empty or long.
+
+    Examples
+    --------
+    >>> natural_names(["1.5", "2.0"]).tolist(), natural_names(["1.5", "2"]).tolist()
+    ([1.5, 2.0], ['1.5', '2'])
+    """
+    if len(texts) and all(map(_WHOLE.fullmatch, texts)):
+        values = [int(text) for text in texts]
+        for kind in (np.int64, np.uint64):
+            if np.iinfo(kind).min <= min(values) and max(values) <= np.iinfo(kind).max:
+                return np.array(values, dtype=kind)
+    elif len(texts) and all(_DECIMAL.fullmatch(text) and repr(float(text)) == text for text in texts):
+        return np.array([float(text) for text in texts])
+    return np.array(texts, dtype=np.str_)
+
+
+def group_by_first(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Bring equal values together: bags in the order of their first row, rows in theirs.
+
+    Returns
+    -------
+    order : array of row numbers
+    offsets : where each bag begins in ``order``
+    ids : the value of each bag
+
+    Examples
+    --------
+    >>> order, offsets, ids = group_by_first(np.array(["b", "a", "b"]))
+    >>> order.tolist(), offsets.tolist(), ids.tolist()
+    ([0, 2, 1], [0, 2, 3], ['b', 'a'])
+    """
+    ids, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    by_appearance = np.argsort(first)
+    rank = np.empty(len(ids), dtype=np.int64)
+    rank[by_appearance] = np.arange(len(ids))
+    bag = rank[inverse]
+    order = np.argsort(bag, kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(bag, minlength=len(ids)))])
+    return order, offsets.astype(np.int64), ids[by_appearance]
+
+
+def label_per_bag(
+    values: np.ndarray,
+    offsets: np.ndarray,
+    ids: np.ndarray,
+    path: str | PathLike[str],
+    lines: Sequence[int] | np.ndarray | None = None,
+) -> np.ndarray:
+    """The label of each bag, from a column (in bag order) that repeats it on every row.
+
+    Examples
+    --------
+    >>> label_per_bag(np.array([1, 1, 0]), np.array([0, 2, 3]), np.array(["a", "b"]), "toy.data")
+    array([1, 0])
+    """
+    first = values[offsets[:-1]]
+    differs = np.flatnonzero(values != np.repeat(first, np.diff(offsets)))
+    if differs.size:
+        row = differs[0]
+        bag = int(np.searchsorted(offsets, row, side="right")) - 1
+        raise DataError(
+            f"bag {ids[bag].item()!r} has the label {values[row].item()!r} here and {first[bag].item()!r} "
+            "on an earlier row; a label is the bag's",
+            path=path,
+            line=None if lines is None else int(lines[row]),
+        )
+    return first
+
+
+def classes_to_labels(
+    classes: np.ndarray, names: Sequence[str] | None = None, origin: int = 0
+) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
+    """One class per bag as a label matrix: 0/1 become one label, other classes one label each.
+
+    With ``names``, class ``origin + k`` is label ``k``; one name stands for the positive class.
+
+    Returns
+    -------
+    Y : label matrix
+    names : label names
+    known : the class of each label
+
+    Examples
+    --------
+    >>> Y, names, known = classes_to_labels(np.array([0, 1, 1]))
+    >>> Y.ravel().tolist(), names, known.tolist()
+    ([0, 1, 1], ('positive',), [1])
+    >>> classes_to_labels(np.array([4, 1, 2]))[1]
+    ('1', '2', '4')
+    """
+    known = np.unique(classes)
+    if origin == 0 and np.isin(known, [0, 1]).all() and (names is None or len(names) == 1):
+        return classes.reshape(-1, 1).astype(np.int8), tuple(names or [POSITIVE]), np.array([1])
+    if names is not None:
+        known = np.arange(origin, origin + len(names))
+        outside = classes[~np.isin(classes, known)]
+        if outside.size:
+            raise DataError(f"class {outside[0]} has no name: {len(names)} label names were given")
+    Y = (classes[:, None] == known).astype(np.int8)
+    return *label_matrix(Y, [str(k) for k in known] if names is None else names), known
+
+
+def check_instance_labels(
+    Y: np.ndarray,
+    instance_Y: np.ndarray,
+    offsets: np.ndarray,
+    bag_ids: Any,
+    path: str | PathLike[str],
+    lines: Sequence[int] | np.ndarray | None = None,
+) -> None:
+    """Refuse an instance whose label its bag does not have: one of the two must be wrong."""
+    index = np.repeat(np.arange(len(Y)), np.diff(offsets))
+    wrong = np.flatnonzero((instance_Y >= 0) & (Y[index, instance_Y] == 0))
+    if wrong.size:
+        row = wrong[0]
+        bag = index[row]
+        raise DataError(
+            f"instance {row - offsets[bag] + 1} of bag {np.asarray(bag_ids)[bag].item()!r} has label "
+            f"{instance_Y[row]}, which its bag has not",
+            path=path,
+            line=None if lines is None else int(lines[row]),
+        )

@@ -34,23 +34,22 @@ from bagwise.bags import Bags
 from bagwise.bags.dataset import Dataset
 from bagwise.bags.labels import unknown_label
 from bagwise.errors import DataError
-from bagwise.io._arff_header import (
+from bagwise.io._arff_grammar import (
     Attribute,
     Header,
     arff_lines,
     is_arff,
     is_relational,
+    label_list,
     quote,
     read_header,
+    read_label_list,
     split_fields,
     unescape,
 )
-from bagwise.io._checks import check_finite, check_unique_ids
-from bagwise.io._grouping import natural_ids
-from bagwise.io._mulan_xml import label_list, read_label_list
-from bagwise.io._numbers import parse_rows
-from bagwise.io._source import MAX_BYTES, blame
-from bagwise.io._writable import lost_facts, writable_bags
+from bagwise.io._facts import lost_facts, writable_bags
+from bagwise.io._numbers import natural_ids, parse_rows
+from bagwise.io._source import MAX_BYTES, blame, check_finite, check_unique_ids
 from bagwise.utils.files import replacing
 
 NAME = "arff"

@@ -15,11 +15,9 @@ import numpy as np
 from bagwise.bags import Bags
 from bagwise.bags.dataset import UNKNOWN, Dataset
 from bagwise.errors import DataError
-from bagwise.io._arff_header import arff_lines, is_arff, is_relational, read_header
-from bagwise.io._checks import check_finite
-from bagwise.io._grouping import classes_to_labels
-from bagwise.io._numbers import parse_rows, whole_numbers
-from bagwise.io._source import MAX_BYTES, blame
+from bagwise.io._arff_grammar import arff_lines, is_arff, is_relational, read_header
+from bagwise.io._numbers import classes_to_labels, parse_rows, whole_numbers
+from bagwise.io._source import MAX_BYTES, blame, check_finite
 
 NAME = "arff-pair"
 DESCRIPTION = "Pair of ARFF files: <stem>_1.arff lists instances, <stem>_2.arff bags"

@@ -14,10 +14,8 @@ from bagwise.bags import Bags
 from bagwise.bags.dataset import Dataset
 from bagwise.bags.labels import label_matrix, unknown_label
 from bagwise.errors import DataError
-from bagwise.io._checks import check_finite
-from bagwise.io._grouping import POSITIVE, group_by_first, label_per_bag, natural_ids
-from bagwise.io._numbers import parse_rows
-from bagwise.io._source import MAX_BYTES, blame, numbered_lines
+from bagwise.io._numbers import POSITIVE, group_by_first, label_per_bag, natural_ids, parse_rows
+from bagwise.io._source import MAX_BYTES, blame, check_finite, numbered_lines
 
 NAME = "c45"
 DESCRIPTION = "C4.5 text: rows of bag, instance, features, label; column names in a .names file"

@@ -39,14 +39,12 @@ import pyarrow as pa
 from bagwise.bags import Bags
 from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError
-from bagwise.io._checks import check_labels, check_size
 from bagwise.io._csv_labels import Rows, read_labels
 from bagwise.io._csv_roles import FEATURE, Roles, find_roles
 from bagwise.io._csv_table import CsvText, is_number
 from bagwise.io._csv_write import check_writable, lost, write
-from bagwise.io._grouping import classes_to_labels, natural_names
-from bagwise.io._numbers import whole_numbers
-from bagwise.io._source import MAX_BYTES, read_bytes, read_text
+from bagwise.io._numbers import classes_to_labels, natural_names, whole_numbers
+from bagwise.io._source import MAX_BYTES, check_labels, check_size, read_bytes, read_text
 from bagwise.utils.arrow import to_numpy
 from bagwise.utils.columns import LIKE_LABELS, like_labels, warn_of_labels
 

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError, DataWarning
-from bagwise.io._checks import check_finite, check_unique_ids
 from bagwise.io._facts import views_of
-from bagwise.io._source import MAX_BYTES, blame
+from bagwise.io._source import MAX_BYTES, blame, check_finite, check_unique_ids
 from bagwise.utils.catalogue import described_module
 from bagwise.utils.files import check_file, replacing
 

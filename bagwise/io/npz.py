@@ -22,8 +22,7 @@ from bagwise.bags.dataset import Dataset
 from bagwise.bags.labels import KEPT_DENSE
 from bagwise.errors import DataError
 from bagwise.io import _facts
-from bagwise.io._checks import check_finite, check_size, check_unique_ids, damaged
-from bagwise.io._source import MAX_BYTES, read_bytes
+from bagwise.io._source import MAX_BYTES, check_finite, check_size, check_unique_ids, damaged, read_bytes
 from bagwise.utils.files import check_file
 
 NAME = "npz"

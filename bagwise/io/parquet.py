@@ -34,18 +34,24 @@ from bagwise.bags import Bags
 from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError
 from bagwise.io import _facts
-from bagwise.io._checks import check_finite, check_labels, check_size, check_unique_ids, damaged
-from bagwise.io._parquet_columns import (
+from bagwise.io._parquet_pages import claimed_bytes, row_groups
+from bagwise.io._parquet_tables import (
+    foreign_facts,
     info_from_lists,
     info_to_lists,
     names_from_lists,
     names_to_lists,
     to_column,
 )
-from bagwise.io._parquet_footer import claimed_bytes
-from bagwise.io._parquet_foreign import foreign_facts
-from bagwise.io._parquet_groups import row_groups
-from bagwise.io._source import MAX_BYTES, read_bytes
+from bagwise.io._source import (
+    MAX_BYTES,
+    check_finite,
+    check_labels,
+    check_size,
+    check_unique_ids,
+    damaged,
+    read_bytes,
+)
 from bagwise.utils.arrow import RaggedBuilder, ragged_to_arrow, to_numpy
 from bagwise.utils.files import check_file
 

@@ -22,9 +22,8 @@ from scipy import sparse
 from bagwise.bags import Bags
 from bagwise.bags.dataset import UNKNOWN, Dataset
 from bagwise.errors import DataError
-from bagwise.io._grouping import check_instance_labels
+from bagwise.io._numbers import Tokens, check_instance_labels
 from bagwise.io._source import MAX_BYTES, blame, numbered_lines, read_bytes, read_text
-from bagwise.io._tokens import Tokens
 
 NAME = "sentences"
 DESCRIPTION = "Folder of documents as bags of sentences: S-data.dat, S-label.dat, vocabs.txt (MLTM)"

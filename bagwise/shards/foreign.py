@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 
 from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError, DataWarning
-from bagwise.io._checks import damaged
 from bagwise.io._facts import loads
-from bagwise.io._parquet_foreign import foreign_facts
+from bagwise.io._parquet_tables import foreign_facts
+from bagwise.io._source import damaged
 from bagwise.io.parquet import dataset_of_tables
 from bagwise.shards.place import Place
 from bagwise.shards.sharded import ShardedBags

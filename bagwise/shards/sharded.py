@@ -18,13 +18,12 @@ from bagwise.bags import Bags, bag_numbers
 from bagwise.bags.dataset import Dataset
 from bagwise.compute.threads import read_ahead
 from bagwise.errors import DataError
-from bagwise.io._parquet_columns import names_from_lists
-from bagwise.shards import reading
+from bagwise.io._parquet_tables import names_from_lists
+from bagwise.shards import parts as reading
 from bagwise.shards.joining import join
 from bagwise.shards.manifest import Manifest
+from bagwise.shards.parts import PartSource, one_view, side_at_random, side_of_groups
 from bagwise.shards.place import Place
-from bagwise.shards.sides import side_at_random, side_of_groups
-from bagwise.shards.source import PartSource, one_view
 from bagwise.shards.writer import write_shards
 
 __all__ = ["ShardedBags"]

@@ -20,9 +20,9 @@ from bagwise.bags.dataset import Dataset
 from bagwise.bags.labels import unknown_label
 from bagwise.errors import DataError, quoted
 from bagwise.io import parquet
-from bagwise.io._checks import check_finite
 from bagwise.io._facts import facts_of
-from bagwise.io._parquet_flat import write_flat
+from bagwise.io._parquet_pages import write_flat
+from bagwise.io._source import check_finite
 from bagwise.shards.joining import (
     KnownHashes,
     bag_bytes,

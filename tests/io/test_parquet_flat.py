@@ -5,8 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bagwise import Bags, Dataset, ShardedBags, read
-from bagwise.io import _parquet_flat, parquet
-from bagwise.io._parquet_flat import read_flat, write_flat
+from bagwise.io import _parquet_pages as _parquet_flat
+from bagwise.io import parquet
+from bagwise.io._parquet_pages import read_flat, write_flat
 from bagwise.shards.joining import without_instances
 
 

@@ -9,7 +9,10 @@ takes a tenth of the time of decoding it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,11 +23,12 @@ import pyarrow.parquet as pq
 from bagwise.bags import Bags
 from bagwise.bags.dataset import Dataset
 from bagwise.compute.aligned import aligned_empty
+from bagwise.errors import DataError
 from bagwise.io import _facts, parquet
-from bagwise.io._parquet_footer import read_struct
 from bagwise.utils.arrow import is_list, ragged_to_arrow
 
 __all__ = ["read_flat", "write_flat"]
+
 
 _GROUP_BYTES = 8 << 20  # of a row group: Arrow needs several times as much while it writes one
 _NO_LIMIT = 1 << 30  # of bytes and rows of a page
@@ -190,3 +194,153 @@ def _values_at(
     if not only or header[_TYPE] != 0 or header[_DATA_PAGE][_ENCODING] != _PLAIN:
         return None
     return chunk.data_page_offset + chunk.total_compressed_size - n_values * dtype.itemsize
+
+
+# ----------------------------------------------------------------------
+# What a Parquet file says of its own size, read from its footer before any page is unpacked
+#
+# pyarrow can tell as much, but ends the whole process over some damaged footers (a C++ exception that
+# nobody catches on the way to ``RowGroupMetaData.column``), so the few numbers needed are read here. The
+# footer is one struct in Thrift's compact protocol: fields of (id, type, value), integers as zigzag
+# varints.
+
+
+_STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 0, 1, 2, 3, 7, 8, 9, 10, 12
+_INTEGERS = (4, 5, 6)
+_DEEPEST = 16  # structs within structs; an honest footer has half as many
+
+# Field numbers of parquet.thrift
+_NUM_ROWS, _ROW_GROUPS = 3, 4  # of FileMetaData
+_COLUMNS = 1  # of RowGroup
+_META_DATA = 3  # of ColumnChunk
+_NUM_VALUES, _UNPACKED = 5, 6  # of ColumnMetaData
+
+
+def claimed_bytes(content: bytes) -> int:
+    """Memory that the pages of a file take at least, as its footer tells it.
+
+    Parameters
+    ----------
+    content : bytes
+        The footer, without its length and the closing ``PAR1``.
+    """
+    footer = _Compact(content).struct()
+    total = 0
+    for group in footer.get(_ROW_GROUPS, []):
+        for chunk in group.get(_COLUMNS, []):
+            facts = chunk.get(_META_DATA, {})
+            # A repeated value takes next to nothing in the file but a place each in memory.
+            total += max(facts.get(_UNPACKED, 0), 4 * facts.get(_NUM_VALUES, 0), 0)
+    return max(total, footer.get(_NUM_ROWS, 0))
+
+
+def read_struct(content: bytes) -> tuple[dict[int, Any], int]:
+    """The struct that some bytes begin with, by field number, and how many bytes it takes."""
+    reader = _Compact(content)
+    return reader.struct(), reader.place
+
+
+class _Compact:
+    """Reader of Thrift's compact protocol: structs become dicts by field number."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.place = 0
+
+    def struct(self, depth: int = 0) -> dict[int, Any]:
+        if depth > _DEEPEST:
+            raise DataError("a Parquet footer with structs nested too deep")
+        fields: dict[int, Any] = {}
+        number = 0
+        while (head := self.byte()) != _STOP:
+            step = head >> 4
+            number = number + step if step else self.integer()
+            fields[number] = self.value(head & 15, depth)
+        return fields
+
+    def value(self, kind: int, depth: int) -> Any:
+        if kind in _INTEGERS:
+            return self.integer()
+        if kind in (_TRUE, _FALSE):
+            return kind == _TRUE
+        if kind == _BINARY:
+            return self.skip(self.varint())
+        if kind in (_LIST, _SET):
+            return self.items(depth)
+        if kind == _STRUCT:
+            return self.struct(depth + 1)
+        if kind in (_BYTE, _DOUBLE):
+            return self.skip(1 if kind == _BYTE else 8)
+        raise DataError(f"a Parquet footer with a field of the unknown type {kind}")
+
+    def items(self, depth: int) -> list[Any]:
+        head = self.byte()
+        size, kind = head >> 4, head & 15
+        size = self.varint() if size == 15 else size
+        if size > len(self.content) - self.place:  # each takes a byte or more
+            raise DataError("a Parquet footer with a list longer than itself")
+        if kind in (_TRUE, _FALSE):  # within a list they take a byte, within a struct none
+            return [self.byte() for _ in range(size)]
+        return [self.value(kind, depth) for _ in range(size)]
+
+    def skip(self, size: int) -> None:
+        if size > len(self.content) - self.place:
+            raise DataError("a Parquet footer that ends too early")
+        self.place += size
+
+    def byte(self) -> int:
+        self.skip(1)
+        return self.content[self.place - 1]
+
+    def varint(self) -> int:
+        result = 0
+        for shift in range(0, 70, 7):
+            part = self.byte()
+            result |= (part & 127) << shift
+            if part < 128:
+                return result
+        raise DataError("a Parquet footer with a number of more than 64 bits")
+
+    def integer(self) -> int:
+        number = self.varint()
+        return (number >> 1) ^ -(number & 1)
+
+
+# ----------------------------------------------------------------------
+# Row groups of a Parquet file in order, a few of them decoded ahead at the same time
+
+
+_MOST = 8  # row groups decoded at once: what they take in memory comes on top of the result
+
+
+def row_groups(source: Path | bytes) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    """Schema of a file, and a table for each of its row groups (one empty table if it has none)."""
+    with _open(source) as file:
+        return file.schema_arrow, _tables(source, file.metadata, file.schema_arrow)
+
+
+def _tables(source: Path | bytes, metadata: pq.FileMetaData, schema: pa.Schema) -> Iterator[pa.Table]:
+    n_groups = metadata.num_row_groups
+    if n_groups == 0:
+        yield schema.empty_table()
+    elif n_groups == 1:
+        yield _decode(source, metadata, 0)
+    else:
+        at_once = min(_MOST, os.cpu_count() or 1)
+        with ThreadPoolExecutor(at_once) as pool:
+            ahead: deque[Future[pa.Table]] = deque()
+            for k in range(n_groups):
+                ahead.append(pool.submit(_decode, source, metadata, k))
+                if len(ahead) > at_once:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+
+
+def _decode(source: Path | bytes, metadata: pq.FileMetaData, group: int) -> pa.Table:
+    with _open(source, metadata) as file:  # a reader of its own: they are not to be shared by threads
+        return file.read_row_group(group, use_threads=False)
+
+
+def _open(source: Path | bytes, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    return pq.ParquetFile(pa.BufferReader(source) if isinstance(source, bytes) else source, metadata=metadata)
