@@ -179,7 +179,7 @@ class Bags:
         >>> Bags.from_frame(table, features="embedding").X.tolist()
         [[1.0, 2.0], [3.0, 4.0]]
         """
-        from bagwise.utils.columns import Roles
+        from bagwise.bags.columns import Roles
         from bagwise.utils.long_table import long_table  # pyarrow is needed only here
 
         parts = long_table(frame, bag, features, info)
@@ -236,14 +236,14 @@ class Bags:
         >>> Bags.from_arrow(pa.array([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]]))
         Bags(2 bags, 3 instances, 2 features, dense float64)
         """
-        from bagwise.utils.arrow import ragged_from_arrow
+        from bagwise.bags.arrow import ragged_from_arrow
 
         X, offsets = ragged_from_arrow(column, n_features)
         return cls(X, offsets, bag_ids=bag_ids, feature_names=feature_names)
 
     def to_arrow(self) -> Any:
         """Return the instances as an Arrow list array with ``self.offsets`` (no copy if dense)."""
-        from bagwise.utils.arrow import ragged_to_arrow
+        from bagwise.bags.arrow import ragged_to_arrow
 
         return ragged_to_arrow(self.X, self.offsets)
 

@@ -10,10 +10,10 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags, MultiViewBags, bag_numbers, instance_rows
+from bagwise.bags.columns import Roles
 from bagwise.bags.frames import MOST_FLAGS, bag_columns, dataset_frame, parts_of_frame
 from bagwise.bags.labels import dense_labels, in_bag_order, label_sets, stored_labels, unknown_label
 from bagwise.errors import DataError, quoted
-from bagwise.utils.columns import Roles
 
 __all__ = ["MOST_FLAGS", "UNKNOWN", "Dataset", "bag_columns"]
 

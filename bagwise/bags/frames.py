@@ -26,8 +26,8 @@ def parts_of_frame(
     info: Sequence[str],
 ) -> dict[str, Any]:
     """Arguments of `Dataset` from a table with one row per instance; see `Dataset.from_frame`."""
-    from bagwise.utils.arrow import as_table, to_numpy
-    from bagwise.utils.columns import Roles, warn_of_labels
+    from bagwise.bags.arrow import as_table, to_numpy
+    from bagwise.bags.columns import Roles, warn_of_labels
     from bagwise.utils.long_table import long_table
 
     columns = list(frame.columns) if not hasattr(frame, "column_names") else frame.column_names
@@ -121,7 +121,7 @@ def _labels_of_column(
     column: Any, order: np.ndarray, offsets: np.ndarray, ids: np.ndarray, name: str
 ) -> dict[str, Any]:
     """A column of names ("a;b" or lists) or of 0 and 1, the same on all rows of a bag."""
-    from bagwise.utils.arrow import is_list, to_numpy
+    from bagwise.bags.arrow import is_list, to_numpy
 
     kind = column.type.value_type if hasattr(column.type, "indices") else column.type
     if is_list(kind):
@@ -178,7 +178,7 @@ def _rows_by_id(labels: Any, bag: str) -> tuple[list[Any], Sequence[Any], list[s
         if frame.shape[1] == 1 and getattr(frame.dtypes.iloc[0], "kind", "O") not in "biuf":
             return frame.index.tolist(), frame.iloc[:, 0].tolist(), None
         return frame.index.tolist(), frame.to_numpy(), [str(c) for c in frame.columns]
-    from bagwise.utils.arrow import as_table
+    from bagwise.bags.arrow import as_table
     from bagwise.utils.long_table import check_columns
 
     table = as_table(labels)

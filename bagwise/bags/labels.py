@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from bagwise.bags.columns import doubt
 from bagwise.errors import DataError, quoted
-from bagwise.utils.columns import doubt
 
 __all__ = [
     "KEPT_DENSE",

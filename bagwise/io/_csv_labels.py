@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
+from bagwise.bags.arrow import group_rows
 from bagwise.bags.labels import unknown_label
 from bagwise.errors import DataError, quoted
 from bagwise.io._csv_roles import LABEL, Roles
 from bagwise.io._csv_table import CsvText
 from bagwise.io._numbers import natural_ids
 from bagwise.io._source import check_finite
-from bagwise.utils.arrow import group_rows
 
 
 class Rows:

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
+from bagwise.bags.arrow import to_numpy
 from bagwise.errors import DataError
-from bagwise.utils.arrow import to_numpy
 
 _SAMPLE = 100  # rows by which a column is taken for numbers or text
 _BLOCK = 1 << 22  # bytes that Arrow parses at once; a row must fit

@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bagwise.bags import Bags
+from bagwise.bags.arrow import is_list, ragged_to_arrow
 from bagwise.bags.dataset import Dataset
 from bagwise.compute.aligned import aligned_empty
 from bagwise.errors import DataError
 from bagwise.io import _facts, parquet
-from bagwise.utils.arrow import is_list, ragged_to_arrow
 
 __all__ = ["read_flat", "write_flat"]
 

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bagwise.bags.arrow import to_numpy, unpack_lists
 from bagwise.bags.labels import unknown_label
 from bagwise.errors import DataError
 from bagwise.io._facts import ONE_VIEW, VERSION, as_kind, kind_of
-from bagwise.utils.arrow import to_numpy, unpack_lists
 
 
 def to_column(values: np.ndarray, what: str) -> pa.Array:

@@ -37,6 +37,8 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise.bags import Bags
+from bagwise.bags.arrow import to_numpy
+from bagwise.bags.columns import LIKE_LABELS, like_labels, warn_of_labels
 from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError
 from bagwise.io._csv_labels import Rows, read_labels
@@ -45,8 +47,6 @@ from bagwise.io._csv_table import CsvText, is_number
 from bagwise.io._csv_write import check_writable, lost, write
 from bagwise.io._numbers import classes_to_labels, natural_names, whole_numbers
 from bagwise.io._source import MAX_BYTES, check_labels, check_size, read_bytes, read_text
-from bagwise.utils.arrow import to_numpy
-from bagwise.utils.columns import LIKE_LABELS, like_labels, warn_of_labels
 
 __all__ = ["NAME", "SUFFIXES", "check_writable", "lost", "read", "recognises", "write"]
 

@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 from scipy import sparse
 
 from bagwise.bags import Bags
+from bagwise.bags.arrow import RaggedBuilder, ragged_to_arrow, to_numpy
 from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError
 from bagwise.io import _facts
@@ -52,7 +53,6 @@ from bagwise.io._source import (
     damaged,
     read_bytes,
 )
-from bagwise.utils.arrow import RaggedBuilder, ragged_to_arrow, to_numpy
 from bagwise.utils.files import check_file
 
 NAME = "parquet"

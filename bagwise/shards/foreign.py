@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bagwise.bags.arrow import is_list, is_number, to_numpy
 from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError, DataWarning
 from bagwise.io._facts import loads
@@ -25,7 +26,6 @@ from bagwise.io.parquet import dataset_of_tables
 from bagwise.shards.place import Place
 from bagwise.shards.sharded import ShardedBags
 from bagwise.shards.writer import PART_BYTES, write_shards
-from bagwise.utils.arrow import is_list, is_number, to_numpy
 
 __all__ = ["convert_parquet", "parquet_files"]
 

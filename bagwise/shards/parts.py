@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bagwise.bags import Bags, MultiViewBags
+from bagwise.bags.arrow import to_numpy
 from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError
 from bagwise.io._facts import loads
@@ -21,7 +22,6 @@ from bagwise.io._source import damaged
 from bagwise.io.parquet import dataset_of_columns, dataset_of_tables
 from bagwise.shards.manifest import PartFacts
 from bagwise.shards.place import Place, digest
-from bagwise.utils.arrow import to_numpy
 
 __all__ = [
     "PartSource",

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags, MultiViewBags
+from bagwise.bags.arrow import to_numpy
 from bagwise.bags.dataset import Dataset
 from bagwise.bags.labels import unknown_label
 from bagwise.errors import DataError, quoted
@@ -35,7 +36,6 @@ from bagwise.shards.joining import (
 )
 from bagwise.shards.manifest import MANIFEST, PARTIAL, Manifest, PartFacts, part_name
 from bagwise.shards.place import Place
-from bagwise.utils.arrow import to_numpy
 
 __all__ = ["PART_BYTES", "ShardWriter"]
 

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bagwise.errors import DataError, quoted
-from bagwise.utils.arrow import (
+from bagwise.bags.arrow import (
     as_table,
     first_null,
     group_rows,
@@ -20,7 +19,8 @@ from bagwise.utils.arrow import (
     to_numpy,
     unpack_lists,
 )
-from bagwise.utils.columns import LIKE_LABELS, doubt, like_labels, listed
+from bagwise.bags.columns import LIKE_LABELS, doubt, like_labels, listed
+from bagwise.errors import DataError, quoted
 
 
 class LongTable(NamedTuple):

@@ -13,11 +13,11 @@ from sklearn.preprocessing import StandardScaler
 
 import bagwise
 from bagwise import Bags, Dataset, MultiViewBags
+from bagwise.bags.columns import doubt
 from bagwise.errors import DataError, DataWarning
 from bagwise.inspection import label_names, prediction_frame
 from bagwise.models import MIMLDummy
 from bagwise.preprocessing import OnInstances
-from bagwise.utils.columns import doubt
 
 LONG = pd.DataFrame({"bag_id": ["y", "x", "y", "z"], "f": [1.0, 2.0, 3.0, 4.0], "g": [0.5, 0, 0, 1]})
 SETS = {"x": ["wren"], "y": ["robin", "wren"], "z": []}
