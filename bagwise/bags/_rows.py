@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bagwise.errors import DataError
+from bagwise.errors import DataError, quoted
 
 _BLOCK = 1 << 20  # values looked at together; small enough to stay in cache
 _MANY = 1 << 25  # values from which more than one thread looks
@@ -68,6 +68,35 @@ def stack_rows(parts: list[Matrix]) -> Matrix:
     if any(sparse.issparse(part) for part in parts):
         return sparse.vstack([sparse.csr_array(part) for part in parts], format="csr")
     return np.concatenate(parts)
+
+
+def rows_of_list(items: list[Any], bag_ids: Any = None) -> tuple[Matrix, np.ndarray]:
+    """One matrix of the 2-D arrays of bags, and the offsets."""
+    if not items:
+        raise DataError("from_list needs at least one bag; for no bags at all use Bags(X[:0], [0])")
+    parts = [part if sparse.issparse(part) else np.asarray(part) for part in items]
+    # the first bag with instances says how wide instances are
+    first = next((j for j, p in enumerate(parts) if p.ndim == 2 and p.shape[0]), None)
+    if first is None:
+        first, width = 0, max((p.shape[1] for p in parts if p.ndim == 2), default=0)
+    else:
+        width = parts[first].shape[1]
+    names = range(len(parts)) if bag_ids is None else bag_ids
+    for i, part in enumerate(parts):
+        if part.ndim == 1 and part.shape[0] == 0:
+            parts[i] = np.empty((0, width))  # a plain [] is an empty bag
+        elif part.ndim != 2:
+            raise DataError(
+                f"bag {quoted(names[i])} has {part.ndim} dimension(s), not 2 (instances x features); "
+                "a single instance is written [x], not x"
+            )
+        elif part.shape[0] and part.shape[1] != width:
+            raise DataError(
+                f"bag {quoted(names[i])} has {part.shape[1]} features, bag {quoted(names[first])} has {width}"
+            )
+    offsets = np.concatenate([[0], np.cumsum([part.shape[0] for part in parts], dtype=np.int64)])
+    filled = [part for part in parts if part.shape[0]] or [np.empty((0, width))]
+    return stack_rows(filled), offsets
 
 
 def as_matrix(X: Any) -> Matrix:

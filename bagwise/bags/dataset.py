@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bagwise.bags import Bags, MultiViewBags, bag_numbers, instance_rows
+from bagwise.bags import ONE_VIEW, Bags, MultiViewBags, bag_numbers, instance_rows, views_of
 from bagwise.bags.columns import Roles
-from bagwise.bags.frames import MOST_FLAGS, bag_columns, dataset_frame, parts_of_frame
+from bagwise.bags.frames import MOST_FLAGS, bag_columns, dataset_frame, dataset_html
 from bagwise.bags.labels import dense_labels, in_bag_order, label_sets, stored_labels, unknown_label
 from bagwise.errors import DataError, quoted
 
@@ -168,6 +168,8 @@ class Dataset:
         >>> Dataset.from_frame(table, features=["f"], labels={"x": "wren;robin", "y": ""}).label_sets
         [['robin', 'wren'], []]
         """
+        from bagwise.bags.table import parts_of_frame  # pyarrow is slow to import
+
         return cls(**{**parts_of_frame(frame, bag, features, labels, instance_label, info), **about})
 
     def to_frame(self) -> Any:
@@ -186,7 +188,58 @@ class Dataset:
         1       1        wren  2.0
         2       1        wren  3.0
         """
+        if isinstance(self.bags, MultiViewBags):
+            views = ", ".join(self.bags.view_names)
+            raise DataError(
+                f"a frame has one row per instance, and views ({views}) have their own; "
+                "use data.bags[view].to_frame()"
+            )
         return dataset_frame(self)
+
+    @classmethod
+    def concat(cls, pieces: Sequence[Dataset]) -> Dataset:
+        """One data set of several, in order; label names that differ become their sorted union.
+
+        Examples
+        --------
+        >>> one = Dataset(Bags([[1.0]], [0, 1]), [["wren"]])
+        >>> two = Dataset(Bags([[2.0]], [0, 1]), [["robin"]])
+        >>> Dataset.concat([one, two]).label_sets
+        [['wren'], ['robin']]
+        """
+        pieces = list(pieces)
+        if not pieces:
+            raise DataError("concat needs at least one Dataset")
+        first = pieces[0]
+        if len(pieces) == 1:
+            return first
+        several = isinstance(first.bags, MultiViewBags)
+        names = joined_names([piece.label_names for piece in pieces])
+        starts = np.cumsum([0] + [len(piece) for piece in pieces])
+        splits: dict[str, list[np.ndarray]] = {}
+        for piece, start in zip(pieces, starts):
+            for name, which in piece.splits.items():
+                splits.setdefault(name, []).append(which + start)
+        groups = [piece.groups for piece in pieces]
+        if any(g is None for g in groups) != all(g is None for g in groups):
+            raise DataError("some pieces have groups and others have none; give them all, or none")
+        known = None
+        if any(piece.instance_Y is not None for piece in pieces):
+            known = {
+                view: np.concatenate([_known_labels(piece, view, names) for piece in pieces])
+                for view in views_of(first.bags)
+            }
+        return replace(
+            first,
+            bags=(MultiViewBags if several else Bags).concat([piece.bags for piece in pieces]),  # type: ignore
+            Y=sparse.vstack([_in_columns(p, names) for p in pieces], format="csr") if names else None,
+            label_names=names,
+            instance_Y=known if several or known is None else known[ONE_VIEW],
+            groups=None if groups[0] is None else np.concatenate(groups),  # type: ignore[arg-type]
+            splits={name: np.concatenate(which) for name, which in splits.items()},
+            roles=None,
+            recipe=first.recipe if all(piece.recipe == first.recipe for piece in pieces) else None,
+        )
 
     def __len__(self) -> int:
         return len(self.bags)
@@ -198,8 +251,6 @@ class Dataset:
         return f"Dataset({title}{self.bags!r}, {labels}{known})"
 
     def _repr_html_(self) -> str:
-        from bagwise.utils.frames import dataset_html
-
         return dataset_html(self)
 
     def __getitem__(self, key: Any) -> Dataset:
@@ -293,3 +344,37 @@ def _instance_labels(values: Any, bags: Bags, names: tuple[str, ...]) -> np.ndar
             f"instance {row} (bag {quoted(bag)}) has the label {array[row]}; labels are 0..{len(names) - 1}"
         )
     return array
+
+
+def joined_names(names: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Label names in the order that all have, or sorted where they differ."""
+    different = set(names)
+    if len(different) == 1:
+        return tuple(names[0])
+    return tuple(sorted(set().union(*different)))
+
+
+def _places(piece: Dataset, names: tuple[str, ...]) -> np.ndarray:
+    """Place of each label of a piece among the common names; the last entry is for -1."""
+    place = {name: k for k, name in enumerate(names)}
+    return np.array([place[name] for name in piece.label_names] + [UNKNOWN], dtype=np.int64)
+
+
+def _in_columns(piece: Dataset, names: tuple[str, ...]) -> sparse.csr_array:
+    """Labels of a piece in columns of the common names."""
+    Y = piece.Y_sparse
+    if piece.label_names == names:
+        return Y
+    moved = sparse.csr_array(
+        (Y.data, _places(piece, names)[Y.indices], Y.indptr), shape=(len(piece), len(names))
+    )
+    moved.sort_indices()
+    return moved
+
+
+def _known_labels(piece: Dataset, view: str, names: tuple[str, ...]) -> np.ndarray:
+    """Instance labels of a view by the common names."""
+    known = piece.instance_Y.get(view) if isinstance(piece.instance_Y, Mapping) else piece.instance_Y
+    if known is None:
+        return np.full(views_of(piece.bags)[view].n_instances, UNKNOWN, dtype=np.int64)
+    return _places(piece, names)[known]

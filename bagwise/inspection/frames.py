@@ -7,9 +7,9 @@ from typing import Any, Literal
 import numpy as np
 
 from bagwise.bags import Bags, MultiViewBags
+from bagwise.bags.frames import pandas
 from bagwise.base import is_list_of_bags
 from bagwise.inspection.unwrap import instance_scores, last_estimator
-from bagwise.utils.frames import pandas
 
 Method = Literal["predict", "predict_proba", "decision_function", "instance_scores"]
 

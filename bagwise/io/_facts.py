@@ -8,21 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.bags import Bags, MultiViewBags
+from bagwise.bags import ONE_VIEW, Bags, MultiViewBags, views_of
+from bagwise.bags.arrow import LONGEST_NAME
 from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError
-from bagwise.io._numbers import LONGEST_NAME
 from bagwise.io._source import check_finite, check_unique_ids
 from bagwise.utils.arrays import as_text
 
 VERSION = 1
-ONE_VIEW = "instances"  # what the only view is called in a file
 _ABOUT = ("name", "description", "citation", "licence")
-
-
-def views_of(dataset: Dataset) -> dict[str, Bags]:
-    """All views by name; the only one of plain `Bags` is called "instances"."""
-    return dataset.bags.views if isinstance(dataset.bags, MultiViewBags) else {ONE_VIEW: dataset.bags}
 
 
 def instance_labels_of(dataset: Dataset) -> dict[str, np.ndarray]:
@@ -41,7 +35,7 @@ def facts_of(dataset: Dataset) -> dict[str, Any]:
     facts["label_names"] = list(dataset.label_names)
     facts["splits"] = list(dataset.splits)
     facts["views"] = {}
-    for name, bags in views_of(dataset).items():
+    for name, bags in views_of(dataset.bags).items():
         facts["views"][name] = {
             "n_instances": bags.n_instances,
             "n_features": bags.n_features,

@@ -20,15 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bagwise.bags import Bags
+from bagwise.bags import Bags, views_of
 from bagwise.bags.arrow import is_list, ragged_to_arrow
 from bagwise.bags.dataset import Dataset
 from bagwise.compute.aligned import aligned_empty
 from bagwise.errors import DataError
-from bagwise.io import _facts, parquet
-
-__all__ = ["read_flat", "write_flat"]
-
+from bagwise.io._parquet_tables import KEY, table_of
 
 _GROUP_BYTES = 8 << 20  # of a row group: Arrow needs several times as much while it writes one
 _NO_LIMIT = 1 << 30  # of bytes and rows of a page
@@ -62,11 +59,11 @@ def write_flat(
     beside : mapping of str to array
         Further columns, one value per bag.
     """
-    table, paths, texts = parquet.table_of(dataset)
+    table, paths, texts = table_of(dataset)
     for name, values in beside.items():
         table = table.append_column(name, pa.array(values))
-    facts = json.loads(table.schema.metadata[b"bagwise"])
-    views = _facts.views_of(dataset)
+    facts = json.loads(table.schema.metadata[KEY])
+    views = views_of(dataset.bags)
     row_bytes = 0
     columns = {}
     for view, stack in pieces.items():
@@ -76,7 +73,7 @@ def write_flat(
         row_bytes += sum(bags.X.nbytes for bags in stack)
     step = max(1, min(_GROUP_BYTES, row_bytes // 8) * max(len(dataset), 1) // max(row_bytes, 1))
     names = table.column_names
-    table = table.replace_schema_metadata({b"bagwise": json.dumps(facts)})
+    table = table.replace_schema_metadata({KEY: json.dumps(facts)})
 
     def group(first: int, last: int) -> pa.Table:
         part = table.slice(first, last - first)

@@ -31,6 +31,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags
+from bagwise.bags.arrow import natural_ids
 from bagwise.bags.dataset import Dataset
 from bagwise.bags.labels import unknown_label
 from bagwise.errors import DataError
@@ -48,7 +49,7 @@ from bagwise.io._arff_grammar import (
     unescape,
 )
 from bagwise.io._facts import lost_facts, writable_bags
-from bagwise.io._numbers import natural_ids, parse_rows
+from bagwise.io._numbers import parse_rows
 from bagwise.io._source import MAX_BYTES, blame, check_finite, check_unique_ids
 from bagwise.utils.files import replacing
 

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from bagwise.bags import Bags
+from bagwise.bags.arrow import group_rows, natural_ids
 from bagwise.bags.dataset import Dataset
 from bagwise.bags.labels import label_matrix, unknown_label
 from bagwise.errors import DataError
-from bagwise.io._numbers import POSITIVE, group_by_first, label_per_bag, natural_ids, parse_rows
+from bagwise.io._numbers import POSITIVE, label_per_bag, parse_rows
 from bagwise.io._source import MAX_BYTES, blame, check_finite, numbered_lines
 
 NAME = "c45"
@@ -68,7 +70,7 @@ def read(
     lines, bag_column, info_column, rows, label_column = _columns(path, max_bytes)
     width = rows[0].count(",") + 1
     X = parse_rows(rows, lines, width, path)
-    order, offsets, ids = group_by_first(natural_ids(bag_column, lines, path))
+    order, offsets, ids = group_rows(pa.array(natural_ids(bag_column, lines, path)))
     ordered_lines = np.array(lines)[order]
     labels = label_per_bag(np.array(label_column)[order], offsets, ids, path, ordered_lines)
     X = X[order]

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from bagwise.bags import views_of
 from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError, DataWarning
-from bagwise.io._facts import views_of
 from bagwise.io._source import MAX_BYTES, blame, check_finite, check_unique_ids
 from bagwise.utils.catalogue import described_module
 from bagwise.utils.files import check_file, replacing
@@ -113,7 +113,7 @@ def write(dataset: Dataset, path: str | PathLike[str], format: str | None = None
         known = ", ".join(f"{f.name} ({', '.join(f.suffixes)})" for f in formats() if f.writes)
         what = f"format {format!r}" if format is not None else f"suffix {path.suffix!r}"
         raise DataError(f"no writer for the {what}; formats that can be written: {known}", path=path)
-    for bags in views_of(dataset).values():  # what `read` would refuse is not written
+    for bags in views_of(dataset.bags).values():  # what `read` would refuse is not written
         check_finite(bags.X, bags.offsets, bags.bag_ids, path, feature_names=bags.feature_names)
     check_unique_ids(dataset.bags.bag_ids, path)
     if hasattr(module, "check_writable"):

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from scipy import io as scipy_io
 from scipy import sparse
 
 from bagwise.bags import Bags
+from bagwise.bags.arrow import group_rows
 from bagwise.bags.dataset import UNKNOWN, Dataset
 from bagwise.errors import DataError
 from bagwise.io._facts import lost_facts, writable_bags
@@ -30,7 +32,6 @@ from bagwise.io._mat5 import Unsupported, byte_order, read_variables
 from bagwise.io._numbers import (
     check_instance_labels,
     classes_to_labels,
-    group_by_first,
     label_per_bag,
     parse_rows,
     whole_numbers,
@@ -293,7 +294,7 @@ def partial_labels(variables: dict[str, Any], path: Path, bag_index: np.ndarray 
         bag_index = np.cumsum(starts)
     if len(bag_index) != len(sets):
         raise DataError(f"the bag index has {len(bag_index)} entries for {len(sets)} instances")
-    order, offsets, ids = group_by_first(bag_index)
+    order, offsets, ids = group_rows(pa.array(bag_index))
     X, truth, sets = (X.tocsr() if sparse.issparse(X) else X)[order], truth[order], sets[order]
     Y = sets[offsets[:-1]]
     differs = np.flatnonzero((sets != np.repeat(Y, np.diff(offsets), axis=0)).any(axis=1))
@@ -329,7 +330,7 @@ def tables(parts: Sequence[tuple[Path, dict[str, Any]]], label_names: Sequence[s
         width = table.shape[1]
         number = whole_numbers(table[:, 0], None, path, "the bag number")
         label = whole_numbers(table[:, -1], None, path, "the class", low=1)
-        order, offsets, ids = group_by_first(number)
+        order, offsets, ids = group_rows(pa.array(number))
         classes = label_per_bag(label[order], offsets, ids, path)
         X = np.ascontiguousarray(table[order, 1:-1])
         check_finite(X, offsets, ids, path)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from bagwise.bags import Bags, checked_csr
+from bagwise.bags import Bags, checked_csr, views_of
 from bagwise.bags.dataset import Dataset
 from bagwise.bags.labels import KEPT_DENSE
 from bagwise.errors import DataError
@@ -63,7 +63,7 @@ def write(dataset: Dataset, path: str | Path) -> None:
         arrays["groups"] = _plain(dataset.groups, "groups")
     for k, which in enumerate(dataset.splits.values()):
         arrays[f"split{k}"] = which
-    for k, (view, bags) in enumerate(_facts.views_of(dataset).items()):
+    for k, (view, bags) in enumerate(views_of(dataset.bags).items()):
         front = f"view{k}." if facts["several_views"] else ""
         if bags.is_sparse:
             parts = {"data": bags.X.data, "indices": bags.X.indices, "indptr": bags.X.indptr}

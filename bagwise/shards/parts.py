@@ -11,15 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bagwise.bags import Bags, MultiViewBags
+from bagwise.bags import MultiViewBags, each_view
 from bagwise.bags.arrow import to_numpy
 from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError
 from bagwise.io._facts import loads
 from bagwise.io._parquet_pages import read_flat, row_groups
-from bagwise.io._parquet_tables import names_from_lists
+from bagwise.io._parquet_tables import KEY, dataset_of_columns, dataset_of_tables, names_from_lists
 from bagwise.io._source import damaged
-from bagwise.io.parquet import dataset_of_columns, dataset_of_tables
 from bagwise.shards.manifest import PartFacts
 from bagwise.shards.place import Place, digest
 
@@ -35,7 +34,6 @@ __all__ = [
 ]
 
 
-_KEY = b"bagwise"
 _checked: set[tuple[str, str]] = set()  # parts whose checksum this process has seen to be right
 
 
@@ -72,7 +70,11 @@ def read_part(place: Place, part: PartFacts, names: tuple[str, ...] | None, firs
         raise
     if len(data) != part.n_bags or data.bags.n_instances != part.n_instances:
         raise DataError("this part holds other numbers of bags than the manifest says", path=path)
-    return data if data.bags.ids_given else _numbered(data, first)
+    if data.bags.ids_given:
+        return data
+    numbered = each_view(data.bags, lambda bags: bags.numbered(first))
+    object.__setattr__(data, "bags", numbered)  # of bags just read nothing needs to be checked again
+    return data
 
 
 def _read(place: Place, part: PartFacts, names: tuple[str, ...] | None, path: str) -> Dataset:
@@ -117,7 +119,7 @@ def _read_flat(source: Any, names: tuple[str, ...] | None, path: str) -> Dataset
 
 
 def _facts(schema: pa.Schema, names: tuple[str, ...] | None) -> dict[str, Any]:
-    facts = loads((schema.metadata or {})[_KEY])
+    facts = loads((schema.metadata or {})[KEY])
     facts["label_names"] = list(names or ())  # later parts may have brought more
     return facts
 
@@ -125,24 +127,6 @@ def _facts(schema: pa.Schema, names: tuple[str, ...] | None) -> dict[str, Any]:
 def _without_labels(table: pa.Table) -> pa.Table:
     nothing = pa.array([[]] * len(table), pa.large_list(pa.string()))
     return table.append_column("labels", nothing)
-
-
-def _numbered(data: Dataset, first: int) -> Dataset:
-    """Bags without names, called by their places among all bags."""
-    ids = np.arange(first, first + len(data))
-
-    def renamed(bags: Bags) -> Bags:
-        new = bags._derive(bags.X, bags.offsets, ids, bags.instance_info)
-        new.ids_given = False
-        return new
-
-    bags = data.bags
-    if isinstance(bags, MultiViewBags):
-        renewed: Any = MultiViewBags({name: renamed(view) for name, view in bags.views.items()})
-    else:
-        renewed = renamed(bags)
-    object.__setattr__(data, "bags", renewed)
-    return data
 
 
 def part_columns(place: Place, part: PartFacts, columns: list[str]) -> pa.Table:

@@ -20,7 +20,6 @@ from bagwise.compute.threads import read_ahead
 from bagwise.errors import DataError
 from bagwise.io._parquet_tables import names_from_lists
 from bagwise.shards import parts as reading
-from bagwise.shards.joining import join
 from bagwise.shards.manifest import Manifest
 from bagwise.shards.parts import PartSource, one_view, side_at_random, side_of_groups
 from bagwise.shards.place import Place
@@ -293,7 +292,7 @@ class ShardedBags:
 
     def load(self) -> Dataset:
         """All bags as one `Dataset` in memory."""
-        return join(list(self))
+        return Dataset.concat(list(self))
 
     def in_memory(self) -> ShardedBags:
         """The same shards with all parts held in memory: models give the same numbers, faster."""

@@ -15,25 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.bags import Bags, MultiViewBags
+from bagwise.bags import Bags, MultiViewBags, each_view, views_of
 from bagwise.bags.arrow import to_numpy
-from bagwise.bags.dataset import Dataset
+from bagwise.bags.dataset import Dataset, joined_names
 from bagwise.bags.labels import unknown_label
 from bagwise.errors import DataError, quoted
 from bagwise.io import parquet
 from bagwise.io._facts import facts_of
 from bagwise.io._parquet_pages import write_flat
 from bagwise.io._source import check_finite
-from bagwise.shards.joining import (
-    KnownHashes,
-    bag_bytes,
-    id_hashes,
-    join,
-    joined_names,
-    views_of,
-    without_ids,
-    without_instances,
-)
 from bagwise.shards.manifest import MANIFEST, PARTIAL, Manifest, PartFacts, part_name
 from bagwise.shards.place import Place
 
@@ -259,9 +249,9 @@ class ShardWriter:
         sparse = any(view.is_sparse for view in views_of(pieces[0].bags).values())
         empty = any(view.n_features == 0 for view in views_of(pieces[0].bags).values())
         flat = self.flat and not sparse and not empty
-        data = join([without_instances(piece) for piece in pieces] if flat else pieces)
+        data = Dataset.concat([without_instances(piece) for piece in pieces] if flat else pieces)
         if not data.bags.ids_given:
-            data = without_ids(data)
+            data = replace(data, bags=each_view(data.bags, Bags.numbered))
         bags = data.bags
         hashes = id_hashes(bags.bag_ids) if bags.ids_given else np.empty(0, np.uint64)
         self._check_ids(bags, hashes)
@@ -372,3 +362,77 @@ def write_shards(
     with ShardWriter(folder, **settings) as writer:
         for piece in [pieces] if isinstance(pieces, Dataset) else pieces:
             writer.add(piece)
+
+
+# ------------------------------------------------------------------ what bags weigh, and which came before
+
+
+def bag_bytes(bags: Any) -> np.ndarray:
+    """Bytes that the instances of each bag take in memory, all views together.
+
+    Examples
+    --------
+    >>> bag_bytes(Bags(np.ones((3, 2)), [0, 1, 3])).tolist()
+    [16, 32]
+    """
+    total = np.zeros(len(bags), dtype=np.int64)
+    for view in views_of(bags).values():
+        if view.is_sparse:
+            ends = view.X.indptr.astype(np.int64)[view.offsets]
+            each = view.X.data.itemsize + view.X.indices.itemsize
+            total += np.diff(ends) * each + view.sizes * view.X.indptr.itemsize
+        else:
+            total += view.sizes * view.n_features * view.X.itemsize
+    return total
+
+
+def id_hashes(ids: np.ndarray) -> np.ndarray:
+    """A 64-bit number for every id, the same in every process.
+
+    Examples
+    --------
+    >>> a, b, c = id_hashes(np.array(["wren", "robin", "wren"]))
+    >>> bool(a == c != b)
+    True
+    """
+    if ids.dtype.kind in "iu":
+        return ids.astype(np.int64).view(np.uint64)
+    from pandas.util import hash_array
+
+    return hash_array(ids.astype(str).astype(object), categorize=False)
+
+
+class KnownHashes:
+    """Numbers that were seen, in sorted runs, each at least twice as long as the next: few to look into.
+
+    Examples
+    --------
+    >>> known = KnownHashes()
+    >>> for first in range(0, 50, 10):
+    ...     known.add(np.arange(first, first + 10, dtype=np.uint64))
+    >>> known.has(np.array([3, 49, 50], dtype=np.uint64)).tolist(), len(known.runs)
+    ([True, True, False], 2)
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[np.ndarray] = []
+
+    def add(self, numbers: np.ndarray) -> None:
+        """Take numbers that were not seen before."""
+        run = np.sort(numbers)
+        while self.runs and len(self.runs[-1]) < 2 * len(run):
+            run = np.sort(np.concatenate([self.runs.pop(), run]), kind="stable")
+        self.runs.append(run)
+
+    def has(self, numbers: np.ndarray) -> np.ndarray:
+        """Whether each was seen."""
+        found = np.zeros(len(numbers), dtype=bool)
+        for run in self.runs:
+            if len(run):
+                found |= run[np.minimum(np.searchsorted(run, numbers), len(run) - 1)] == numbers
+        return found
+
+
+def without_instances(data: Dataset) -> Dataset:
+    """All of a data set but its instances, which have no features any more."""
+    return replace(data, bags=each_view(data.bags, lambda bags: bags.with_X(bags.X[:, :0])))

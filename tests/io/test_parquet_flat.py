@@ -8,7 +8,7 @@ from bagwise import Bags, Dataset, ShardedBags, read
 from bagwise.io import _parquet_pages as _parquet_flat
 from bagwise.io import parquet
 from bagwise.io._parquet_pages import read_flat, write_flat
-from bagwise.shards.joining import without_instances
+from bagwise.shards.writer import without_instances
 
 
 def data(dtype, n=50, seed=0):

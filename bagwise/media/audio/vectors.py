@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bagwise.errors import DataError
-from bagwise.io._csv_table import CsvText
+from bagwise.io._csv_text import CsvText
 from bagwise.io._source import MAX_BYTES, damaged, numbered_lines, read_text
 from bagwise.io.npz import _arrays as npz_arrays
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bagwise.bags.columns import listed
-from bagwise.errors import DataError
+from bagwise.errors import DataError, listed
 from bagwise.media.labels._parts import check_order, is_label, plain_name, split_labels
 from bagwise.media.labels.matching import match_files
 from bagwise.media.labels.span import Notes, Span
