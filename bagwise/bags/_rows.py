@@ -163,20 +163,17 @@ def checked_csr(
 
 def first_not_finite(X: Any) -> tuple[int, int] | None:
     """Row and column of the first NaN or infinity."""
-    if sparse.issparse(X):
-        k = _first_bad_value(X.data)
-        return None if k is None else (int(np.searchsorted(X.indptr, k, side="right")) - 1, int(X.indices[k]))
-    k = _first_bad_value(X.reshape(-1))
-    return None if k is None else divmod(k, X.shape[1])
-
-
-def _first_bad_value(values: np.ndarray) -> int | None:
+    values = X.data if sparse.issparse(X) else X.reshape(-1)
     if len(values) < _MANY:
-        return _first_bad_of(values, 0, len(values))
-    from bagwise.compute.threads import cores, in_threads
+        k = _first_bad_of(values, 0, len(values))
+    else:
+        from bagwise.compute.threads import cores, in_threads
 
-    found = in_threads(lambda first, last: _first_bad_of(values, first, last), len(values), min(8, cores()))
-    return next((k for k in found if k is not None), None)
+        found = in_threads(lambda a, b: _first_bad_of(values, a, b), len(values), min(8, cores()))
+        k = next((k for k in found if k is not None), None)
+    if k is None or not sparse.issparse(X):
+        return None if k is None else divmod(k, X.shape[1])
+    return int(np.searchsorted(X.indptr, k, side="right")) - 1, int(X.indices[k])
 
 
 def _first_bad_of(values: np.ndarray, first: int, last: int) -> int | None:

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from scipy import sparse
 
 from bagwise.errors import DataError
-from bagwise.utils.arrays import as_text
 
 LONGEST_NAME = 255  # NumPy gives every name of a column the room of the longest
 _INTEGER = r"^(0|-?[1-9][0-9]{0,19})$"
@@ -49,9 +48,19 @@ def to_numpy(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
     return as_text(values) if values.dtype == object else values
 
 
+def as_text(values: np.ndarray) -> np.ndarray:
+    """Python strings as NumPy text; as they are beside None, or where one long one would widen all."""
+    if not all(isinstance(v, str) for v in values):
+        return values
+    lengths = [len(v) for v in values]
+    if max(lengths, default=0) * len(values) > 64 * sum(lengths) + (1 << 20):
+        return values
+    return values.astype(str)
+
+
 def is_list(kind: pa.DataType) -> bool:
     """Whether a column holds lists, of whatever kind."""
-    return _is_list(kind) or pa.types.is_fixed_size_list(kind)
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def group_rows(

@@ -86,31 +86,28 @@ class Dataset:
     def __post_init__(self) -> None:
         if not isinstance(self.bags, (Bags, MultiViewBags)):
             raise TypeError(f"bags must be Bags or MultiViewBags, got {type(self.bags).__name__}")
-        Y, names = self._checked_labels()
-        if Y.shape[0] != len(self.bags):
-            raise DataError(f"{Y.shape[0]} rows of labels for {len(self.bags)} bags")
+        n_bags, ids, names = len(self.bags), self.bags.bag_ids, tuple(self.label_names)
+        if self._Y is not None:
+            Y, names = stored_labels(in_bag_order(self._Y, self.bags), names or None, ids)
+        elif names:
+            raise DataError(f"{len(names)} label names, but no labels (Y is None)")
+        else:
+            Y = np.zeros((n_bags, 0), dtype=np.int8)
+        if Y.shape[0] != n_bags:
+            raise DataError(f"{Y.shape[0]} rows of labels for {n_bags} bags")
         set_once = object.__setattr__
         set_once(self, "Y", Y)
         set_once(self, "label_names", names)
         set_once(self, "instance_Y", self._checked_instance_labels())
         if self.groups is not None:
             groups = np.asarray(in_bag_order(self.groups, self.bags, "groups"))
-            if len(groups) != len(self.bags):
-                raise DataError(f"{len(groups)} groups for {len(self.bags)} bags")
+            if len(groups) != n_bags:
+                raise DataError(f"{len(groups)} groups for {n_bags} bags")
             set_once(self, "groups", groups)
-        splits = {str(k): bag_numbers(v, len(self.bags)) for k, v in self.splits.items()}
+        splits = {str(k): bag_numbers(v, n_bags) for k, v in self.splits.items()}
         set_once(self, "splits", splits)
         if self.recipe is not None and not isinstance(self.recipe, Mapping):
             raise TypeError(f"recipe must be a mapping, got {type(self.recipe).__name__}")
-
-    def _checked_labels(self) -> tuple[Any, tuple[str, ...]]:
-        given = self.__dict__["_Y"]
-        if given is None:
-            if len(self.label_names):
-                raise DataError(f"{len(self.label_names)} label names, but no labels (Y is None)")
-            return np.zeros((len(self.bags), 0), dtype=np.int8), ()
-        names = tuple(self.label_names) or None
-        return stored_labels(in_bag_order(given, self.bags), names, self.bags.bag_ids)
 
     def _checked_instance_labels(self) -> Any:
         if self.instance_Y is None:

@@ -370,8 +370,8 @@ def labels_by_id(labels: Any, bag: str, ids: np.ndarray) -> tuple[Any, Sequence[
     if missing:
         raise DataError(
             f"no labels for bag {listed(missing, 1, show=quoted)}; a bag without labels has the entry []. "
-            f"The labels are of {', '.join(map(repr, keys[:3]))}, ...: bag ids are their index, keys, or column "
-            f"{bag!r}"
+            f"The labels are of {', '.join(map(repr, keys[:3]))}, ...: bag ids are their index, keys, or "
+            f"column {bag!r}"
         )
     return [rows[place[i]] for i in ids.tolist()], names
 

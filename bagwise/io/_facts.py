@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import ONE_VIEW, Bags, MultiViewBags, views_of
-from bagwise.bags.arrow import LONGEST_NAME
+from bagwise.bags.arrow import LONGEST_NAME, as_text
 from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError
 from bagwise.io._source import check_finite, check_unique_ids
-from bagwise.utils.arrays import as_text
 
 VERSION = 1
 _ABOUT = ("name", "description", "citation", "licence")

@@ -53,10 +53,6 @@ from bagwise.io._numbers import parse_rows
 from bagwise.io._source import MAX_BYTES, blame, check_finite, check_unique_ids
 from bagwise.utils.files import replacing
 
-NAME = "arff"
-DESCRIPTION = "ARFF with a relational attribute, one line per bag (Weka, Mulan, MIML library)"
-SUFFIXES = (".arff",)
-
 _ID = re.compile(r"(bag)?[ _-]?(id|name|number)( of this file)?|bag", re.IGNORECASE)  # what ids are called
 _PAIR = re.compile(r".+_[12]\.arff(\.gz)?", re.IGNORECASE)
 

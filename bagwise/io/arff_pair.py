@@ -19,10 +19,6 @@ from bagwise.io._arff_grammar import arff_lines, is_arff, is_relational, read_he
 from bagwise.io._numbers import classes_to_labels, parse_rows, whole_numbers
 from bagwise.io._source import MAX_BYTES, blame, check_finite
 
-NAME = "arff-pair"
-DESCRIPTION = "Pair of ARFF files: <stem>_1.arff lists instances, <stem>_2.arff bags"
-SUFFIXES = ("_1.arff", "_2.arff")
-
 _HALF = re.compile(r"(.+)_[12]\.arff(?:\.gz)?", re.IGNORECASE)
 _WHOLE = re.compile(r"(.+?)(?:\.arff)?(?:\.gz)?", re.IGNORECASE)
 

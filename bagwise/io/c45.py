@@ -19,14 +19,10 @@ from bagwise.errors import DataError
 from bagwise.io._numbers import POSITIVE, label_per_bag, parse_rows
 from bagwise.io._source import MAX_BYTES, blame, check_finite, numbered_lines
 
-NAME = "c45"
-DESCRIPTION = "C4.5 text: rows of bag, instance, features, label; column names in a .names file"
-SUFFIXES = (".data",)
-
 
 def recognises(path: Path, head: bytes) -> bool:
     """Whether this is a ``.data`` file whose rows end with a dot, or that has a ``.names`` file beside it."""
-    if not path.name.lower().removesuffix(".gz").endswith(SUFFIXES):
+    if not path.name.lower().removesuffix(".gz").endswith(".data"):
         return False
     row = head.strip().partition(b"\n")[0].rstrip()
     return row.count(b",") >= 3 and (row.endswith(b".") or _names_path(path) is not None)

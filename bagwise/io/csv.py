@@ -51,8 +51,6 @@ from bagwise.io._numbers import classes_to_labels, whole_numbers
 from bagwise.io._parquet_tables import to_column
 from bagwise.io._source import MAX_BYTES, check_finite, check_labels, check_size, read_bytes, read_text
 
-NAME = "csv"
-SUFFIXES = (".csv",)
 LABEL_BAG = "label_bag"
 MAX_VALUES = 10_000_000  # a sparse matrix with more places than this is not written in full
 _ELSEWHERE = "write .parquet or .npz instead"

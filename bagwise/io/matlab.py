@@ -38,10 +38,6 @@ from bagwise.io._numbers import (
 )
 from bagwise.io._source import MAX_BYTES, blame, check_finite, check_unique_ids, numbered_lines
 
-NAME = "matlab"
-DESCRIPTION = "MATLAB 5 file: cells of bags with a label matrix, partial labels, or a table"
-SUFFIXES = (".mat",)
-
 
 def recognises(path: Path, head: bytes) -> bool:
     """Whether this begins like a MATLAB file (7.3 too, for the sake of a clear error)."""

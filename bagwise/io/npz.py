@@ -25,9 +25,6 @@ from bagwise.io import _facts
 from bagwise.io._source import MAX_BYTES, check_finite, check_size, check_unique_ids, damaged, read_bytes
 from bagwise.utils.files import check_file
 
-NAME = "npz"
-SUFFIXES = (".npz",)
-
 _HEADER = 1 << 16  # an npy header longer than this was not written by NumPy for plain arrays
 
 

@@ -36,9 +36,6 @@ from bagwise.io._parquet_tables import KEY, dataset_of_tables, foreign_facts, ta
 from bagwise.io._source import MAX_BYTES, check_size, damaged, read_bytes
 from bagwise.utils.files import check_file
 
-NAME = "parquet"
-SUFFIXES = (".parquet", ".pq")
-
 _GROUP_BYTES = 32 << 20  # of instances in a row group: several can be decoded at once, few are in flight
 
 

@@ -25,9 +25,6 @@ from bagwise.errors import DataError
 from bagwise.io._numbers import Tokens, check_instance_labels
 from bagwise.io._source import MAX_BYTES, blame, numbered_lines, read_bytes, read_text
 
-NAME = "sentences"
-DESCRIPTION = "Folder of documents as bags of sentences: S-data.dat, S-label.dat, vocabs.txt (MLTM)"
-SUFFIXES = ("-data.dat",)
 PARTS = ("train", "valid", "test")
 
 _DATA_FILE = re.compile(rf"({'|'.join(PARTS)})-data\.dat(?:\.gz)?")

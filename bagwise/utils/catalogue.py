@@ -39,26 +39,6 @@ def described_estimators() -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["name"])
 
 
-def described_module(module: str, *constants: str) -> dict[str, Any]:
-    """First line of a module's docstring, these of its constants, and the names that it defines or imports.
-
-    Examples
-    --------
-    >>> npz = described_module("bagwise.io.npz", "SUFFIXES")
-    >>> npz["SUFFIXES"], "write" in npz["names"]
-    (('.npz',), True)
-    """
-    tree = _tree(module)
-    found: dict[str, Any] = {"summary": (ast.get_docstring(tree) or "").partition("\n")[0]}
-    found["names"] = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)} | {
-        *_imported(module)
-    }
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and (name := getattr(node.targets[0], "id", "")) in constants:
-            found[name] = ast.literal_eval(node.value)
-    return found
-
-
 def _traits(module: str, name: str) -> dict[str, Any] | None:
     """Traits that the class names, or else the first of its bases that does; None if they are no literals."""
     node = _classes(module).get(name)
