@@ -287,3 +287,16 @@ def first_of(there: Iterable[str], usual: Sequence[str]) -> str | None:
     """
     by_name = {name.lower(): name for name in reversed(list(there))}
     return next((by_name[name] for name in usual if name in by_name), None)
+
+
+def column_for(there: Iterable[str], given: str | None, usual: Sequence[str], otherwise: str) -> str:
+    """The column that the caller names, else the first of the usual names that the table has."""
+    there = list(there)
+    if given is not None:
+        check_columns(there, [given])
+        return given
+    found = first_of(there, usual)
+    if found is None:
+        shown = listed(there, 12, show=lambda name: repr(name[:40]))
+        raise DataError(f"{otherwise}; the columns are {shown}")
+    return found

@@ -144,7 +144,7 @@ class Rows:
         if self.is_text and names == [f"f{k}" for k in range(1, len(names) + 1)]:
             names = None
         if columns.lists:
-            X, names = self._lists(columns.features[0]), None
+            X, names = self.lists(columns.features[0]), None
         else:
             X = self._matrix(columns.features, dtype)
         info = {}
@@ -173,7 +173,7 @@ class Rows:
                 X[:, k] = self.in_order(column.to_numpy())
         return X
 
-    def _lists(self, name: str) -> np.ndarray:
+    def lists(self, name: str) -> np.ndarray:
         """One list of numbers per row, all of one length."""
 
         def refuse(row: int, problem: str) -> NoReturn:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from os import PathLike
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +17,7 @@ import pyarrow.csv as arrow_csv
 from bagwise.bags.arrow import first_null
 from bagwise.bags.columns import EMPTY, NUMBER, TEXT
 from bagwise.errors import DataError
+from bagwise.io._source import records
 
 _SAMPLE = 100  # rows by which a column is taken for numbers or text
 _BLOCK = 1 << 22  # bytes that Arrow parses at once; a row must fit
@@ -69,35 +68,6 @@ def what_is_wrong(field: str, column: str) -> str:
         what = "is empty" if not plain else f"{shown}, a missing value"
         return f"{what}; fill or drop such rows first, or keep the column as a fact with info=[{column!r}]"
     return f"{shown}, expected a number"
-
-
-def records(
-    lines: Iterable[str],
-    delimiter: str,
-    path: str | PathLike[str] | None = None,
-    longest: int = 0,
-    **style: Any,
-) -> Iterator[tuple[int, list[str]]]:
-    """Line on which each record of delimited text begins, and its fields; blank lines are left out.
-
-    ``longest`` is how many letters a field may have, where that is more than usual: it may be a whole text.
-    """
-    reader = csv.reader(lines, delimiter=delimiter, **style)
-    line = 1
-    while True:
-        usual = csv.field_size_limit(longest) if longest else 0  # for all readers of the process
-        try:
-            fields = next(reader, None)
-        except csv.Error as error:
-            raise DataError(f"cannot be cut into fields ({error})", path=path, line=line) from None
-        finally:
-            if longest:
-                csv.field_size_limit(usual)
-        if fields is None:
-            return
-        if fields:
-            yield line, fields
-        line = reader.line_num + 1
 
 
 class CsvText:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import os
+import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -98,6 +101,64 @@ def numbered_lines(path: str | Path, max_bytes: int = MAX_BYTES) -> Iterator[tup
     for number, line in enumerate(read_text(path, max_bytes).split("\n"), 1):
         if line := line.strip("\r\n "):
             yield number, line
+
+
+def records(
+    lines: Iterable[str],
+    delimiter: str,
+    path: str | PathLike[str] | None = None,
+    longest: int = 0,
+    **style: Any,
+) -> Iterator[tuple[int, list[str]]]:
+    """Line on which each record of delimited text begins, and its fields; blank lines are left out.
+
+    ``longest`` is how many letters a field may have, where that is more than usual: it may be a whole text.
+    """
+    reader = csv.reader(lines, delimiter=delimiter, **style)
+    line = 1
+    while True:
+        usual = csv.field_size_limit(longest) if longest else 0  # for all readers of the process
+        try:
+            fields = next(reader, None)
+        except csv.Error as error:
+            raise DataError(f"cannot be cut into fields ({error})", path=path, line=line) from None
+        finally:
+            if longest:
+                csv.field_size_limit(usual)
+        if fields is None:
+            return
+        if fields:
+            yield line, fields
+        line = reader.line_num + 1
+
+
+def delimiter_of(name: str | PathLike[str], first_line: str, marks: str = ",;") -> str:
+    """What stands between the cells of a table: a tab if there is one, else the mark that occurs most.
+
+    Examples
+    --------
+    >>> delimiter_of("a.csv", 'file;"first, second, third";n')
+    ';'
+    """
+    if str(name).lower().endswith((".tsv", ".tab")) or "\t" in first_line:
+        return "\t"
+    return max(marks, key=re.sub(r'"[^"]*"', "", first_line).count)
+
+
+def json_lines(text: str, path: str | PathLike[str] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number and object of every line of text with one JSON object per line."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
+            raise DataError(f"is not JSON ({reason[:100]})", path=path, line=number) from None
+        if not isinstance(row, dict):
+            found = f"expected an object {{...}} in every line, found {type(row).__name__}"
+            raise DataError(found, path=path, line=number)
+        yield number, row
 
 
 @contextmanager
