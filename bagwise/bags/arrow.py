@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -133,24 +132,22 @@ def natural(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
         return to_numpy(column)
 
 
-def natural_ids(texts: Sequence[str], lines: Sequence[int], path: str | PathLike[str]) -> np.ndarray:
+def natural_ids(texts: Sequence[str], lines: Sequence[int]) -> np.ndarray:
     """Names as written: numbers if all of them are written as Python writes them, else text.
 
     So names that differ stay different: ``01``, ``1`` and ``1.0`` are three.
 
     Examples
     --------
-    >>> natural_ids(["12", "7"], [1, 2], "toy.data")
+    >>> natural_ids(["12", "7"], [1, 2])
     array([12,  7])
-    >>> natural_ids(["12", "07"], [1, 2], "toy.data").tolist()
+    >>> natural_ids(["12", "07"], [1, 2]).tolist()
     ['12', '07']
     """
     for text, line in zip(texts, lines):
         if not text or len(text) > LONGEST_NAME:
             problem = "an empty name" if not text else f"a name of {len(text):,} characters"
-            raise DataError(
-                f"{problem}; names have 1 to {LONGEST_NAME} characters", path=path, line=int(line)
-            )
+            raise DataError(f"{problem}; names have 1 to {LONGEST_NAME} characters", line=int(line))
     return natural_names(texts)
 
 

@@ -80,7 +80,7 @@ class Rows:
         self.sorted = bool((np.diff(self.order) == 1).all())
         if lines is not None:
             self.lines = lines[self.order]
-            self.ids = natural_ids(self.ids.tolist(), self.lines[self.offsets[:-1]].tolist(), path)
+            self.ids = natural_ids(self.ids.tolist(), self.lines[self.offsets[:-1]].tolist())
 
     def wrong(self, row: int, problem: str) -> DataError:
         """The error for a row, counted in the order of the bags."""

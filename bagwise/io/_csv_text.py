@@ -119,7 +119,7 @@ class CsvText:
         """
         if len(set(self.names)) != len(self.names):
             twice = next(name for k, name in enumerate(self.names) if name in self.names[:k])
-            raise DataError(f"two columns are called {twice!r}", path=self.path, line=1)
+            raise DataError(f"two columns are called {twice!r}", line=1)
         sample = islice(self.records(), self.n_heads, _SAMPLE + self.n_heads)
         rows = [row for _, row in sample if len(row) == len(self.names)]
         return {name: kind_of([row[k] for row in rows]) for k, name in enumerate(self.names)}
@@ -133,7 +133,7 @@ class CsvText:
             lines = [k for k, text in enumerate(self.content.split(b"\n"), 1) if text]
         self.lines = np.array(lines[self.n_heads :], dtype=np.int64)
         if not len(self.lines):
-            raise DataError("holds no instance", path=self.path)
+            raise DataError("holds no instance")
         try:
             table = self._fast(kinds, int(self.lines[0]) - 1)
         except (pa.ArrowException, UnicodeError):
@@ -163,7 +163,7 @@ class CsvText:
     def wrong(self, row: int, column: str, problem: str) -> NoReturn:
         """Raise the error for a field, by row of data and column."""
         problem = f"{self.title.format(column)} {problem}"
-        raise DataError(problem, path=self.path, line=int(self.lines[row]))
+        raise DataError(problem, line=int(self.lines[row]))
 
     def _fast(self, kinds: dict[str, pa.DataType], begin: int) -> pa.Table:
         return arrow_csv.read_csv(
@@ -194,9 +194,7 @@ class CsvText:
         for line, fields in islice(self.records(), self.n_heads, None):
             lines.append(line)
             if len(fields) != len(self.names):
-                raise DataError(
-                    f"expected {len(self.names)} columns, found {len(fields)}", path=self.path, line=line
-                )
+                raise DataError(f"expected {len(self.names)} columns, found {len(fields)}", line=line)
             for k, name in places:
                 if kinds[name] == pa.string():
                     values[name].append(fields[k])
@@ -204,7 +202,7 @@ class CsvText:
                 plain = self._number(fields[k])
                 if plain is None:
                     problem = f"{self.title.format(name)} {what_is_wrong(fields[k], name)}"
-                    raise DataError(problem, path=self.path, line=line)
+                    raise DataError(problem, line=line)
                 values[name].append(float(plain))
         self.lines = np.array(lines, dtype=np.int64)
         return pa.table({name: pa.array(column, kinds[name]) for name, column in values.items()})

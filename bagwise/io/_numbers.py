@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +23,6 @@ def parse_rows(
     rows: Sequence[str],
     lines: Sequence[int],
     width: int,
-    path: str | PathLike[str],
     unit: str = "row",
 ) -> np.ndarray:
     """Convert rows of comma-separated numbers to a matrix.
@@ -38,8 +35,6 @@ def parse_rows(
         The line of the file that each row comes from.
     width : int
         Number of values that every row must have.
-    path : path
-        The file, for messages.
     unit : str, default="row"
         What a row is called in messages.
 
@@ -49,18 +44,18 @@ def parse_rows(
 
     Examples
     --------
-    >>> parse_rows(["1,2.5", "-3, 4E-1"], [7, 8], 2, "toy.arff").tolist()
+    >>> parse_rows(["1,2.5", "-3, 4E-1"], [7, 8], 2).tolist()
     [[1.0, 2.5], [-3.0, 0.4]]
-    >>> parse_rows(["1,2.5", "-3"], [7, 8], 2, "toy.arff")
+    >>> parse_rows(["1,2.5", "-3"], [7, 8], 2)
     Traceback (most recent call last):
     ...
-    bagwise.errors.DataError: toy.arff, line 8: expected 2 values in each row, found 1
+    bagwise.errors.DataError: line 8: expected 2 values in each row, found 1
     """
     # Before any memory is asked for: the widths bound it by the length of the text.
     for row, line in zip(rows, lines):
         if row.count(",") != width - 1:
             found = row.count(",") + 1 if row.strip() else 0
-            raise DataError(f"expected {width} values in each {unit}, found {found}", path=path, line=line)
+            raise DataError(f"expected {width} values in each {unit}, found {found}", line=line)
     X = np.empty((len(rows), width))
     step = max(_BLOCK // width, 1)
     for a in range(0, len(rows), step):
@@ -69,32 +64,28 @@ def parse_rows(
         try:
             X[a : a + step] = pa.array(values).cast(pa.float64()).to_numpy().reshape(-1, width)
         except (pa.ArrowInvalid, UnicodeError):
-            X[a : a + step] = [_slow(row, line, path) for row, line in zip(block, lines[a : a + step])]
+            X[a : a + step] = [_slow(row, line) for row, line in zip(block, lines[a : a + step])]
     return X
 
 
-def _slow(row: str, line: int, path: str | PathLike[str]) -> list[float]:
+def _slow(row: str, line: int) -> list[float]:
     values = []
     for k, text in enumerate(row.split(","), 1):
         text = text.strip()
         if not _NUMBER.fullmatch(text):
             if text in ("", "?"):
-                raise DataError(
-                    f"value {k} is missing; fill or drop such instances first", path=path, line=line
-                )
-            raise DataError(f"value {k} is {text[:40]!r}, expected a number", path=path, line=line)
+                raise DataError(f"value {k} is missing; fill or drop such instances first", line=line)
+            raise DataError(f"value {k} is {text[:40]!r}, expected a number", line=line)
         values.append(float(text))
     return values
 
 
-def whole_numbers(
-    values: np.ndarray, lines: Sequence[int] | None, path: str | PathLike[str], what: str, low: int = 0
-) -> np.ndarray:
+def whole_numbers(values: np.ndarray, lines: Sequence[int] | None, what: str, low: int = 0) -> np.ndarray:
     """Check that numbers are integers of at least ``low`` and return them as int64.
 
     Examples
     --------
-    >>> whole_numbers(np.array([3.0, 1.0]), [1, 2], "toy.arff", "class")
+    >>> whole_numbers(np.array([3.0, 1.0]), [1, 2], "class")
     array([3, 1])
     """
     with np.errstate(invalid="ignore"):
@@ -104,7 +95,6 @@ def whole_numbers(
         place = f"row {k + 1}: " if lines is None else ""
         raise DataError(
             f"{place}{what} is {values[k]:g}, expected an integer of at least {low}",
-            path=path,
             line=None if lines is None else int(lines[k]),
         )
     return values.astype(np.int64)
@@ -124,8 +114,6 @@ class Tokens:
     ----------
     content : bytes
         Digits, blanks, line ends and brackets.
-    path : path
-        The file, for messages.
     brackets : bool, default=True
         Whether ``<`` and ``>`` are allowed.
     groups : bool, default=False
@@ -144,13 +132,12 @@ class Tokens:
 
     Examples
     --------
-    >>> tokens = Tokens(b"<2> 15 7\n<1> 3", "toy.dat")
+    >>> tokens = Tokens(b"<2> 15 7\n<1> 3")
     >>> tokens.values.tolist(), tokens.bracketed.tolist(), tokens.lines.tolist()
     ([2, 15, 7, 1, 3], [True, False, False, True, False], [1, 1, 1, 2, 2])
     """
 
-    def __init__(self, content: bytes, path: str | Path, brackets: bool = True, groups: bool = False) -> None:
-        self.path = path
+    def __init__(self, content: bytes, brackets: bool = True, groups: bool = False) -> None:
         self._check_letters(content, b"0123456789 \t\r\n" + (b"<>" if brackets else b""))
         # a blank at both ends spares special cases for the first and the last number
         letters = np.frombuffer(b" " + content + b" ", dtype=np.uint8)
@@ -162,11 +149,11 @@ class Tokens:
         self.lines = self._line_of(starts)
         long = np.flatnonzero(ends - starts > _DIGITS)
         if long.size:
-            raise DataError("a number too large to be true", path=path, line=int(self.lines[long[0]]))
+            raise DataError("a number too large to be true", line=int(self.lines[long[0]]))
         plain = content.translate(bytes.maketrans(b"<>", b"  "))
         self.values = np.fromstring(plain, dtype=np.int64, sep=" ") if len(starts) else np.empty(0, np.int64)
         if len(self.values) != len(starts):
-            raise DataError("numbers that cannot be told apart", path=path)
+            raise DataError("numbers that cannot be told apart")
         opens, closes = np.flatnonzero(letters == ord("<")), np.flatnonzero(letters == ord(">"))
         if groups:
             self._find_groups(opens, closes, starts)
@@ -175,21 +162,19 @@ class Tokens:
             closed = letters[ends] == ord(">") if len(ends) else self.bracketed
             stray = np.flatnonzero(self.bracketed != closed)
             if stray.size:
-                raise DataError("a bracket without its partner", path=path, line=int(self.lines[stray[0]]))
+                raise DataError("a bracket without its partner", line=int(self.lines[stray[0]]))
             for found in (opens, closes):
                 if len(found) != self.bracketed.sum():
                     beside = starts - 1 if found is opens else ends
                     lost = np.setdiff1d(found, beside)[:1]
-                    raise DataError("a bracket without a number", path=path, line=int(self._line_of(lost)[0]))
+                    raise DataError("a bracket without a number", line=int(self._line_of(lost)[0]))
 
     def check_binary(self) -> None:
         """Refuse numbers other than 0 and 1."""
         wrong = np.flatnonzero(self.values > 1)
         if wrong.size:
             raise DataError(
-                f"a label is {self.values[wrong[0]]}, expected 0 or 1",
-                path=self.path,
-                line=int(self.lines[wrong[0]]),
+                f"a label is {self.values[wrong[0]]}, expected 0 or 1", line=int(self.lines[wrong[0]])
             )
 
     def _line_of(self, places: np.ndarray) -> np.ndarray:
@@ -198,9 +183,7 @@ class Tokens:
     def _check_letters(self, content: bytes, allowed: bytes) -> None:
         if strange := content.translate(None, allowed):
             line = content.count(b"\n", 0, content.index(strange[:1])) + 1
-            raise DataError(
-                f"the character {strange[:1].decode('latin-1')!r} among numbers", path=self.path, line=line
-            )
+            raise DataError(f"the character {strange[:1].decode('latin-1')!r} among numbers", line=line)
 
     def _find_groups(self, opens: np.ndarray, closes: np.ndarray, starts: np.ndarray) -> None:
         """Match brackets; they neither nest nor leave a number outside nor run over a line."""
@@ -210,9 +193,7 @@ class Tokens:
         if wrong.any() or len(opens) != len(closes):
             k = int(np.flatnonzero(wrong)[0]) if wrong.any() else n
             place = opens[k : k + 1] if k < len(opens) else closes[k : k + 1]
-            raise DataError(
-                "a bracket without its partner", path=self.path, line=int(self._line_of(place)[0])
-            )
+            raise DataError("a bracket without its partner", line=int(self._line_of(place)[0]))
         before = np.searchsorted(starts, opens)
         self.group_sizes = np.searchsorted(starts, closes) - before
         self.group_lines = self._line_of(opens)
@@ -221,7 +202,7 @@ class Tokens:
             np.add.at(inside, before, 1)
             np.add.at(inside, before + self.group_sizes, -1)
             lost = int(np.flatnonzero(np.cumsum(inside[:-1]) == 0)[0])
-            raise DataError("a number outside brackets", path=self.path, line=int(self.lines[lost]))
+            raise DataError("a number outside brackets", line=int(self.lines[lost]))
 
 
 # ----------------------------------------------------------------------
@@ -235,14 +216,13 @@ def label_per_bag(
     values: np.ndarray,
     offsets: np.ndarray,
     ids: np.ndarray,
-    path: str | PathLike[str],
     lines: Sequence[int] | np.ndarray | None = None,
 ) -> np.ndarray:
     """The label of each bag, from a column (in bag order) that repeats it on every row.
 
     Examples
     --------
-    >>> label_per_bag(np.array([1, 1, 0]), np.array([0, 2, 3]), np.array(["a", "b"]), "toy.data")
+    >>> label_per_bag(np.array([1, 1, 0]), np.array([0, 2, 3]), np.array(["a", "b"]))
     array([1, 0])
     """
     first = values[offsets[:-1]]
@@ -253,7 +233,6 @@ def label_per_bag(
         raise DataError(
             f"bag {ids[bag].item()!r} has the label {values[row].item()!r} here and {first[bag].item()!r} "
             "on an earlier row; a label is the bag's",
-            path=path,
             line=None if lines is None else int(lines[row]),
         )
     return first
@@ -297,7 +276,6 @@ def check_instance_labels(
     instance_Y: np.ndarray,
     offsets: np.ndarray,
     bag_ids: Any,
-    path: str | PathLike[str],
     lines: Sequence[int] | np.ndarray | None = None,
 ) -> None:
     """Refuse an instance whose label its bag does not have: one of the two must be wrong."""
@@ -309,6 +287,5 @@ def check_instance_labels(
         raise DataError(
             f"instance {row - offsets[bag] + 1} of bag {np.asarray(bag_ids)[bag].item()!r} has label "
             f"{instance_Y[row]}, which its bag has not",
-            path=path,
             line=None if lines is None else int(lines[row]),
         )

@@ -7,11 +7,12 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from bagwise.utils.files import check_file
 # that fits a laptop's memory. Larger data are read with read(path, max_bytes=...).
 MAX_BYTES = 8 * 2**30
 _CHUNK = 1 << 20
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def read_bytes(path: str | Path, max_bytes: int = MAX_BYTES) -> bytes:
@@ -159,6 +161,28 @@ def json_lines(text: str, path: str | PathLike[str] | None = None) -> Iterator[t
             found = f"expected an object {{...}} in every line, found {type(row).__name__}"
             raise DataError(found, path=path, line=number)
         yield number, row
+
+
+def of_file(function: _Function) -> _Function:
+    """Errors of a function name the file that is its first argument, so that within none has to.
+
+    Examples
+    --------
+    >>> @of_file
+    ... def read(path):
+    ...     raise DataError("no bags", line=3)
+    >>> read("birds.csv")
+    Traceback (most recent call last):
+    ...
+    bagwise.errors.DataError: birds.csv, line 3: no bags
+    """
+
+    @wraps(function)
+    def named(path: Any, *args: Any, **options: Any) -> Any:
+        with blame(path):
+            return function(path, *args, **options)
+
+    return named  # type: ignore[return-value]
 
 
 @contextmanager

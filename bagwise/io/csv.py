@@ -49,7 +49,15 @@ from bagwise.io._csv_text import CsvText, is_number
 from bagwise.io._facts import kind_of, lost_facts
 from bagwise.io._numbers import classes_to_labels, whole_numbers
 from bagwise.io._parquet_tables import to_column
-from bagwise.io._source import MAX_BYTES, check_finite, check_labels, check_size, read_bytes, read_text
+from bagwise.io._source import (
+    MAX_BYTES,
+    check_finite,
+    check_labels,
+    check_size,
+    of_file,
+    read_bytes,
+    read_text,
+)
 
 LABEL_BAG = "label_bag"
 MAX_VALUES = 10_000_000  # a sparse matrix with more places than this is not written in full
@@ -62,6 +70,7 @@ def recognises(path: Path, head: bytes) -> bool:
     return len(fields) > 2 and (b"bag_id" in fields or b"bag" in fields)
 
 
+@of_file
 def read(
     path: str | Path,
     *,
@@ -143,7 +152,6 @@ def read(
     if not columns.features:
         raise DataError(
             f"no column of numbers is left for features; name them with features=[...]. Chosen were {roles}",
-            path=path,
             line=1,
         )
     roles.warn(path)
@@ -161,7 +169,7 @@ def _read_bare(text: CsvText, label_names: Sequence[str] | None, dtype: Any, max
     text.drop_header()
     label, bag, *features = text.names
     table = text.parse([label, *features], [bag])
-    whole = whole_numbers(table.column(label).to_numpy(), text.lines.tolist(), text.path, "label")
+    whole = whole_numbers(table.column(label).to_numpy(), text.lines.tolist(), "label")
     table = table.set_column(0, label, pa.array(whole))
     rows = Rows(table, bag, text.lines, text.path, text.title)
     codes, values = rows.codes(label)

@@ -110,8 +110,7 @@ def read(
     """
     path = Path(path)
     module = import_module(f"bagwise.io.{_find(path) if format is None else _by_name(format)}")
-    with blame(path):
-        return module.read(path, max_bytes=max_bytes, **options)
+    return module.read(path, max_bytes=max_bytes, **options)
 
 
 def write(dataset: Dataset, path: str | PathLike[str], format: str | None = None) -> None:

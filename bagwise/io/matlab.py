@@ -36,7 +36,7 @@ from bagwise.io._numbers import (
     parse_rows,
     whole_numbers,
 )
-from bagwise.io._source import MAX_BYTES, blame, check_finite, check_unique_ids, numbered_lines
+from bagwise.io._source import MAX_BYTES, blame, check_finite, check_unique_ids, numbered_lines, of_file
 
 
 def recognises(path: Path, head: bytes) -> bool:
@@ -44,6 +44,7 @@ def recognises(path: Path, head: bytes) -> bool:
     return byte_order(head) is not None or head.startswith(b"MATLAB ")
 
 
+@of_file
 def read(
     path: str | Path,
     *,
@@ -84,19 +85,19 @@ def read(
     if instances not in (None, "rows", "columns"):
         raise ValueError(f"instances must be 'rows' or 'columns', got {instances!r}")
     variables = read_variables(path, max_bytes)
-    layout = choose(variables, path)
+    layout = choose(variables)
     if bag_index is not None and layout != "partial_labels":
-        raise DataError("bag_index is for files with data, target and partial_target", path=path)
-    with blame(path):
-        if layout == "cells":
-            data = cells(variables, path, labels, instances)
-        elif layout == "partial_labels":
-            n_instances = getattr(variables["data"], "shape", (0,))[0]
-            index = None if bag_index is None else _bag_index(bag_index, n_instances, max_bytes)
-            data = partial_labels(variables, path, index)
-        else:
-            return tables([(path, variables)], label_names)
-        return data if label_names is None else replace(data, label_names=tuple(label_names))
+        raise DataError("bag_index is for files with data, target and partial_target")
+    if layout == "table":
+        return tables([(path, variables)], label_names)
+    if layout == "cells":
+        data = cells(variables, path, labels, instances)
+    else:
+        n_instances = getattr(variables["data"], "shape", (0,))[0]
+        given = isinstance(bag_index, (str, Path))
+        index = _bag_index(bag_index, n_instances, max_bytes) if given else bag_index
+        data = partial_labels(variables, path, None if index is None else np.asarray(index).ravel())
+    return data if label_names is None else replace(data, label_names=tuple(label_names))
 
 
 def read_many(
@@ -171,9 +172,7 @@ def write(dataset: Dataset, path: str | Path) -> None:
         raise
     except Exception as error:
         # MATLAB 5 ends at 4 GiB per variable, which SciPy reports in several ways
-        raise DataError(
-            f"cannot be written as MATLAB 5 ({error}); parquet has no such limits", path=path
-        ) from None
+        raise DataError(f"cannot be written as MATLAB 5 ({error}); parquet has no such limits") from None
 
 
 def _column(items: Any) -> np.ndarray:
@@ -184,34 +183,28 @@ def _column(items: Any) -> np.ndarray:
     return column
 
 
-def _bag_index(given: Any, n_instances: int, max_bytes: int) -> np.ndarray:
-    """Bag number of each instance, from an array or from a CSV file with columns instance and bag."""
-    if not isinstance(given, (str, Path)):
-        return np.asarray(given).ravel()
-    lines = list(numbered_lines(given, max_bytes))
+@of_file
+def _bag_index(path: str | Path, n_instances: int, max_bytes: int) -> np.ndarray:
+    """Bag number of each instance, from a CSV file with columns instance and bag."""
+    lines = list(numbered_lines(path, max_bytes))
     if not lines:
-        raise DataError("an empty bag index", path=given)
+        raise DataError("an empty bag index")
     columns = [name.strip() for name in lines[0][1].split(",")]
     for name in ("instance", "bag"):
         if name not in columns:
-            raise DataError(
-                f"no column {name!r}; the columns are {', '.join(columns)}", path=given, line=lines[0][0]
-            )
+            raise DataError(f"no column {name!r}; the columns are {', '.join(columns)}", line=lines[0][0])
     numbers = [line for line, _ in lines[1:]]
-    table = parse_rows([text for _, text in lines[1:]], numbers, len(columns), given)
-    instance = whole_numbers(
-        table[:, columns.index("instance")], numbers, given, "the instance number", low=1
-    )
-    bag = whole_numbers(table[:, columns.index("bag")], numbers, given, "the bag number")
+    table = parse_rows([text for _, text in lines[1:]], numbers, len(columns))
+    instance = whole_numbers(table[:, columns.index("instance")], numbers, "the instance number", low=1)
+    bag = whole_numbers(table[:, columns.index("bag")], numbers, "the bag number")
     if len(bag) != n_instances:
-        raise DataError(f"{len(bag)} instances, the data have {n_instances}", path=given)
+        raise DataError(f"{len(bag)} instances, the data have {n_instances}")
     wrong = np.flatnonzero(instance > n_instances)
     if not wrong.size:
         wrong = np.flatnonzero(np.bincount(instance)[instance] > 1) if len(instance) else wrong
     if wrong.size:
         raise DataError(
             f"instance {instance[wrong[-1]]} occurs twice or is beyond {n_instances}",
-            path=given,
             line=numbers[wrong[-1]],
         )
     index = np.empty(n_instances, dtype=np.int64)
@@ -261,11 +254,11 @@ def cells(variables: dict[str, Any], path: Path, labels: str | None, instances: 
         parts = [
             _matrix(item, "instance_labels").ravel() for item in _cell(variables, "instance_labels").flat
         ]
-        known = whole_numbers(np.concatenate([np.empty(0), *parts]), None, path, "the instance label") - 1
+        known = whole_numbers(np.concatenate([np.empty(0), *parts]), None, "the instance label") - 1
         if len(known) != bags.n_instances or (known >= Y.shape[1]).any():
             raise DataError("instance_labels does not fit the bags: one label number for each instance")
     if known is not None:
-        check_instance_labels(Y, known, bags.offsets, bags.bag_ids, path)
+        check_instance_labels(Y, known, bags.offsets, bags.bag_ids)
     check_finite(bags.X, bags.offsets, bags.bag_ids, path)
     return Dataset(bags, Y, tuple(names or ()) if Y.shape[1] else (), instance_Y=known)
 
@@ -301,7 +294,7 @@ def partial_labels(variables: dict[str, Any], path: Path, bag_index: np.ndarray 
             "the bag index does not belong to this file"
         )
     known = _index_of_one(truth, order)
-    check_instance_labels(Y, known, offsets, ids, path)
+    check_instance_labels(Y, known, offsets, ids)
     check_finite(X, offsets, ids, path)
     return Dataset(Bags(X, offsets, bag_ids=ids), Y, instance_Y=known)
 
@@ -311,27 +304,15 @@ def tables(parts: Sequence[tuple[Path, dict[str, Any]]], label_names: Sequence[s
 
     Bag numbers start again in each file, so the bags of several files are called ``file/number``.
     """
-    found, keys, width = [], [], None
+    found, keys = [], []
     for path, variables in parts:
-        if "data" not in variables:
-            raise DataError(f"no variable 'data'; the variables are {_listed(variables)}", path=path)
-        try:
-            table = _dense(variables["data"], "data")
-        except DataError as error:
-            raise error.at(path) from None
-        if table.shape[1] < 3 or not len(table):
-            raise DataError(f"data is {table.shape}, expected rows of bag, features and class", path=path)
-        if width not in (None, table.shape[1]):
-            raise DataError(f"data has {table.shape[1]} columns, {parts[0][0].name} has {width}", path=path)
-        width = table.shape[1]
-        number = whole_numbers(table[:, 0], None, path, "the bag number")
-        label = whole_numbers(table[:, -1], None, path, "the class", low=1)
-        order, offsets, ids = group_rows(pa.array(number))
-        classes = label_per_bag(label[order], offsets, ids, path)
-        X = np.ascontiguousarray(table[order, 1:-1])
-        check_finite(X, offsets, ids, path)
-        names = ids if len(parts) == 1 else np.array([f"{path.stem}/{k}" for k in ids.tolist()])
-        found.append(Bags(X, offsets, bag_ids=names))
+        bags, classes = _table(path, variables, numbered=len(parts) > 1)
+        if found and found[0].n_features != bags.n_features:
+            widths = (
+                f"data has {bags.n_features + 2} columns, {parts[0][0].name} has {found[0].n_features + 2}"
+            )
+            raise DataError(f"data has {bags.n_features + 2} columns, {first}", path=path)
+        found.append(bags)
         keys.append(classes)
     bags = Bags.concat(found)
     check_unique_ids(bags.bag_ids, parts[-1][0])
@@ -339,7 +320,25 @@ def tables(parts: Sequence[tuple[Path, dict[str, Any]]], label_names: Sequence[s
     return Dataset(bags, Y, used)
 
 
-def choose(variables: dict[str, Any], path: Path) -> str:
+@of_file
+def _table(path: Path, variables: dict[str, Any], numbered: bool) -> tuple[Bags, np.ndarray]:
+    """The bags of one table and the class of each."""
+    if "data" not in variables:
+        raise DataError(f"no variable 'data'; the variables are {_listed(variables)}")
+    table = _dense(variables["data"], "data")
+    if table.shape[1] < 3 or not len(table):
+        raise DataError(f"data is {table.shape}, expected rows of bag, features and class")
+    number = whole_numbers(table[:, 0], None, "the bag number")
+    label = whole_numbers(table[:, -1], None, "the class", low=1)
+    order, offsets, ids = group_rows(pa.array(number))
+    classes = label_per_bag(label[order], offsets, ids)
+    X = np.ascontiguousarray(table[order, 1:-1])
+    check_finite(X, offsets, ids, path)
+    names = np.array([f"{path.stem}/{k}" for k in ids.tolist()]) if numbered else ids
+    return Bags(X, offsets, bag_ids=names), classes
+
+
+def choose(variables: dict[str, Any]) -> str:
     """Name of the layout that the variables follow."""
     if "bags" in variables or _is_cell(variables.get("X")):
         return "cells"
@@ -349,8 +348,7 @@ def choose(variables: dict[str, Any], path: Path) -> str:
         return "table"
     raise DataError(
         f"no known layout of bags; the variables are {_listed(variables)}. Expected 'bags' (a cell per bag) "
-        "with 'Y', 'X' with 'y' and 'Y', 'data' with 'target' and 'partial_target', or 'data' alone",
-        path=path,
+        "with 'Y', 'X' with 'y' and 'Y', 'data' with 'target' and 'partial_target', or 'data' alone"
     )
 
 
