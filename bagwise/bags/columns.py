@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
+from typing import Any
 
 import numpy as np
 
@@ -189,7 +190,7 @@ class Columns:
 
     def roles(self, names: Iterable[str]) -> Roles:
         """What was chosen, for all columns of the table."""
-        found: dict[str | None, str] = dict.fromkeys(self.features, "feature")
+        found: dict[Any, str] = dict.fromkeys(self.features, "feature")
         found |= dict.fromkeys(self.flags, "label") | dict.fromkeys(self.facts.values(), "fact")
         found |= {self.labels: "labels", self.instance_label: "instance label", self.group: "group"}
         found |= {self.splits: "splits", self.bag: "bag"}
@@ -221,8 +222,8 @@ def choose_columns(
         Whether text and doubtful numbers that nobody asked for are kept as facts, as in files of ours.
     """
     if bag is None:
-        bag = next((name for name in ("bag_id", "bag") if name in kinds), None)
-        if bag is None:
+        bag = next((name for name in ("bag_id", "bag") if name in kinds), "")
+        if not bag:
             check_columns(
                 kinds, ["bag_id"], " that says to which bag a row belongs (name another with bag=...)"
             )

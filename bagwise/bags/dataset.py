@@ -226,10 +226,11 @@ class Dataset:
                 view: np.concatenate([_known_labels(piece, view, names) for piece in pieces])
                 for view in views_of(first.bags)
             }
+        Y = sparse.vstack([_in_columns(piece, names) for piece in pieces], format="csr") if names else None
         return replace(
             first,
             bags=(MultiViewBags if several else Bags).concat([piece.bags for piece in pieces]),  # type: ignore
-            Y=sparse.vstack([_in_columns(p, names) for p in pieces], format="csr") if names else None,
+            Y=Y,  # type: ignore[arg-type]
             label_names=names,
             instance_Y=known if several or known is None else known[ONE_VIEW],
             groups=None if groups[0] is None else np.concatenate(groups),  # type: ignore[arg-type]

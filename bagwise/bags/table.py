@@ -140,19 +140,17 @@ class Rows:
 
     def bags(self, columns: Columns, dtype: Any = None) -> Bags:
         """The instances and the facts about them."""
-        names: list[str] | None = [name.removeprefix(FEATURE) for name in columns.features]
-        if self.is_text and names == [f"f{k}" for k in range(1, len(names) + 1)]:
-            names = None
-        if columns.lists:
-            X, names = self.lists(columns.features[0]), None
-        else:
-            X = self._matrix(columns.features, dtype)
+        names = [name.removeprefix(FEATURE) for name in columns.features]
+        unnamed = columns.lists or (self.is_text and names == [f"f{k}" for k in range(1, len(names) + 1)])
+        X = self.lists(names[0]) if columns.lists else self._matrix(columns.features, dtype)
         info = {}
         for name, column in columns.facts.items():
             as_they_look = self.is_text and name not in columns.plain_text
             values = (natural if as_they_look else to_numpy)(self.table.column(column))
             info[name] = values[self.order]
-        return Bags(X, self.offsets, bag_ids=self.ids, instance_info=info, feature_names=names)
+        return Bags(
+            X, self.offsets, bag_ids=self.ids, instance_info=info, feature_names=None if unnamed else names
+        )
 
     def _matrix(self, chosen: Sequence[str], dtype: Any) -> np.ndarray:
         if dtype is None:

@@ -10,7 +10,7 @@ import csv
 import struct
 import wave
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,17 +20,8 @@ import numpy as np
 from bagwise.errors import OptionalDependencyError
 from bagwise.utils.files import replacing
 
-__all__ = [
-    "SPECIES",
-    "TEXTURES",
-    "TOPICS",
-    "Truth",
-    "make_collages",
-    "make_documents",
-    "make_recordings",
-    "make_slides",
-]
-
+__all__ = ["SPECIES", "TEXTURES", "TOPICS", "Truth"]
+__all__ += ["make_collages", "make_documents", "make_recordings", "make_slides"]
 
 File = str | PathLike[str]
 
@@ -59,7 +50,7 @@ def filled(
     make: Callable[[Path], list[dict[str, Any]]],
     labels: File | None,
 ) -> Truth:
-    """Files made one by one, each with the labels of what it holds."""
+    """Files made one by one, each with the labels of what it holds, and a table ``file,labels`` of them."""
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
     truth = Truth({}, [])
@@ -69,16 +60,11 @@ def filled(
         truth.labels[name] = sorted({span["label"] for span in spans})
         truth.spans.extend({"file": name, **span} for span in spans)
     if labels is not None:
-        write_labels(labels, truth.labels)
+        with replacing(labels) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["file", "labels"])
+            writer.writerows([name, ";".join(found)] for name, found in truth.labels.items())
     return truth
-
-
-def write_labels(path: File, labels: Mapping[str, Sequence[str]]) -> None:
-    """Write a table ``file,labels`` with ``;`` between labels."""
-    with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["file", "labels"])
-        writer.writerows([name, ";".join(found)] for name, found in labels.items())
 
 
 # ----------------------------------------------------------------------
@@ -162,8 +148,9 @@ def make_recordings(
             kind = SPECIES[name]
             start = rng.uniform(0.1, seconds - kind.seconds - 0.1)
             span = {"start": start, "end": start + kind.seconds, "low": kind.low, "high": kind.high}
-            if any(_collide(span, other) for other in spans):
-                continue
+            same = (s for s in spans if s["low"] == kind.low)
+            if any(s["start"] <= span["end"] + 0.15 and start <= s["end"] + 0.15 for s in same):
+                continue  # two calls at once in one band
             call = rng.uniform(0.2, 0.5) * _call(kind, rate, rng.uniform(0.97, 1.03))
             first = int(start * rate)
             sound[first : first + len(call)] += call
@@ -189,11 +176,6 @@ def _call(kind: Species, rate: int, pitch: float) -> np.ndarray:
     if kind.notes > 1:  # a rest after each note
         shape *= np.arange(n) < 0.7 * n
     return np.tile(tone * shape, kind.notes)
-
-
-def _collide(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    apart = a["start"] > b["end"] + 0.15 or b["start"] > a["end"] + 0.15
-    return a["low"] == b["low"] and not apart
 
 
 # ----------------------------------------------------------------------
@@ -313,9 +295,8 @@ def write_png(path: File, picture: np.ndarray) -> None:
     rows = np.concatenate([np.zeros((height, 1), np.uint8), picture.reshape(height, -1)], axis=1)
 
     def chunk(name: bytes, content: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
-        )
+        check = zlib.crc32(name + content)
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", check)
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows.tobytes(), 6)) + chunk(b"IEND", b"")
@@ -447,18 +428,9 @@ def make_slides(
         X = (centres[kinds] + rng.normal(0, 1.0, (n, n_features))).astype(np.float32)
         coords = (cells[:, ::-1] * size).astype(np.int64)
         _write_tiles(path, X, coords, size)
-        return [
-            {
-                "label": findings[kind - 1],
-                "x": float(x),
-                "y": float(y),
-                "width": size,
-                "height": size,
-                "level": 0,
-            }
-            for kind, (x, y) in zip(kinds, coords)
-            if kind
-        ]
+        tile = {"width": size, "height": size, "level": 0}
+        found = ((findings[kind - 1], x, y) for kind, (x, y) in zip(kinds, coords) if kind)
+        return [{"label": label, "x": float(x), "y": float(y), **tile} for label, x, y in found]
 
     return filled(folder, "slide", suffix, n_files, make, labels)
 

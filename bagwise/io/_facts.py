@@ -159,7 +159,7 @@ def writable_bags(dataset: Dataset, format_name: str) -> Bags:
             f"{format_name} holds one view, this set has {len(bags.views)}; write .parquet instead"
         )
     if not len(bags):
-        raise DataError(f"a set without bags cannot be written as {format_name}; write .parquet instead")
+        raise DataError(f"the set has no bags; without bags it is no {format_name}, write .parquet instead")
     for i in bags.bag_ids.tolist():
         if isinstance(i, str) and not 0 < len(i) <= LONGEST_NAME:
             problem = f"a bag has {len(i):,} characters in its id" if i else "a bag has the empty id ''"

@@ -143,30 +143,21 @@ def read(
     return Dataset(bags, matrix, tuple(names), name=header.relation)
 
 
-def check_writable(dataset: Dataset) -> None:
-    """Refuse what ARFF cannot hold."""
-    writable_bags(dataset, "ARFF")
+_LEFT_OUT = (
+    "instance_Y",
+    "instance_info",
+    "groups",
+    "splits",
+    "description",
+    "citation",
+    "licence",
+    "recipe",
+)
 
 
-def lost(dataset: Dataset) -> list[str]:
-    """What ARFF has no place for."""
-    facts = (
-        "instance_Y",
-        "instance_info",
-        "groups",
-        "splits",
-        "description",
-        "citation",
-        "licence",
-        "recipe",
-    )
-    return lost_facts(dataset, facts)
+def write(dataset: Dataset, path: str | Path) -> list[str]:
+    """Write bags and labels as ARFF; returns what the format has no room for, such as instance labels.
 
-
-def write(dataset: Dataset, path: str | Path) -> None:
-    """Write bags and labels as ARFF.
-
-    The format has no room for instance labels, instance facts, groups and splits: they are left out.
     A path that ends in ``.gz`` is compressed.
     """
     path = Path(path)
@@ -199,6 +190,7 @@ def write(dataset: Dataset, path: str | Path) -> None:
             dense = bag.toarray() if sparse.issparse(bag) else bag
             field = "\\n".join(",".join(map(repr, row)) for row in dense.tolist())
             handle.write(",".join([bag_id, f'"{field}"', *map(str, y.tolist())]) + "\n")
+    return lost_facts(dataset, _LEFT_OUT)
 
 
 def _opened(path: Path) -> IO[str]:

@@ -39,14 +39,13 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from bagwise.bags import Bags
-from bagwise.bags.arrow import LONGEST_NAME
 from bagwise.bags.columns import FEATURE, INFO, LABEL, choose_columns, doubt, warn_of_labels
 from bagwise.bags.dataset import MOST_FLAGS, UNKNOWN, Dataset, bag_columns
 from bagwise.bags.frames import feature_titles
 from bagwise.bags.table import Rows, parts_of_table
 from bagwise.errors import DataError, listed, quoted
 from bagwise.io._csv_text import CsvText, is_number
-from bagwise.io._facts import kind_of, lost_facts
+from bagwise.io._facts import kind_of, lost_facts, writable_bags
 from bagwise.io._numbers import classes_to_labels, whole_numbers
 from bagwise.io._parquet_tables import to_column
 from bagwise.io._source import (
@@ -61,7 +60,6 @@ from bagwise.io._source import (
 
 LABEL_BAG = "label_bag"
 MAX_VALUES = 10_000_000  # a sparse matrix with more places than this is not written in full
-_ELSEWHERE = "write .parquet or .npz instead"
 
 
 def recognises(path: Path, head: bytes) -> bool:
@@ -185,43 +183,26 @@ def _read_bare(text: CsvText, label_names: Sequence[str] | None, dtype: Any, max
 # ---------------------------------------------------------------------- writing
 
 
-def check_writable(dataset: Dataset) -> None:
-    """Refuse what a table with one row per instance cannot hold even in part."""
-    bags = dataset.bags
-    if not isinstance(bags, Bags):
-        views = ", ".join(bags.view_names)
-        raise DataError(f"CSV holds one view, this set has {len(bags.views)} ({views}); {_ELSEWHERE}")
-    if not bags.n_instances:
-        what = "no bag has instances" if len(bags) else "the set has no bags"
-        raise DataError(f"{what}, and CSV has one row per instance; {_ELSEWHERE}")
-    if not bags.n_features:
-        raise DataError(f"there are no features to be written as CSV; {_ELSEWHERE}")
+def write(dataset: Dataset, path: str | Path) -> list[str]:
+    """Write one row per instance; a suffix .gz packs it. Returns what CSV cannot say, which is left out."""
+    bags = writable_bags(dataset, "CSV")
+    if not bags.n_instances or not bags.n_features:
+        what = "no bag has instances" if not bags.n_instances else "there are no features to be written"
+        raise DataError(f"{what}, and CSV has one row per instance; write .parquet or .npz instead")
     if bags.is_sparse and bags.n_instances * bags.n_features > MAX_VALUES:
         raise DataError(
             f"a sparse matrix is written to CSV with all its zeros up to {MAX_VALUES:,} values, this one has "
-            f"{bags.n_instances * bags.n_features:,}; {_ELSEWHERE}"
+            f"{bags.n_instances * bags.n_features:,}; write .parquet or .npz instead"
         )
-    for i in bags.bag_ids.tolist():
-        if isinstance(i, str) and not 0 < len(i) <= LONGEST_NAME:
-            problem = f"a bag has {len(i):,} characters in its id" if i else "a bag has the empty id ''"
-            raise DataError(f"{problem}; in CSV ids have 1 to {LONGEST_NAME}. Rename it, or {_ELSEWHERE}")
-
-
-def lost(dataset: Dataset) -> list[str]:
-    """What CSV cannot say and `write` leaves out."""
-    return _simplified(dataset)[1]
-
-
-def write(dataset: Dataset, path: str | Path) -> None:
-    """Write one row per instance; a suffix .gz packs it."""
-    check_writable(dataset)
+    simple, gone = _simplified(dataset)
     compression: Any = "gzip" if str(path).lower().endswith(".gz") else None
     with pa.output_stream(str(path), compression=compression) as stream:
-        arrow_csv.write_csv(_table(_simplified(dataset)[0]), stream)
+        arrow_csv.write_csv(_table(simple), stream)
+    return gone
 
 
 def _simplified(dataset: Dataset) -> tuple[Dataset, list[str]]:
-    """What can be written, and what cannot."""
+    """What can be written, and the names of what cannot."""
     gone: list[str] = []
     bags = dataset.bags
     assert isinstance(bags, Bags)

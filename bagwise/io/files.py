@@ -148,14 +148,11 @@ def write(dataset: Dataset, path: str | PathLike[str], format: str | None = None
     for bags in views_of(dataset.bags).values():  # what `read` would refuse is not written
         check_finite(bags.X, bags.offsets, bags.bag_ids, path, feature_names=bags.feature_names)
     check_unique_ids(dataset.bags.bag_ids, path)
-    if hasattr(module, "check_writable"):
-        with blame(path):
-            module.check_writable(dataset)
-    if gone := module.lost(dataset) if hasattr(module, "lost") else []:
+    with blame(path), replacing(path) as temporary:
+        gone = module.write(dataset, temporary)
+    if gone:
         places = "; ".join(gone)
         warn(f"{path}: {name} has no place for {places}: left out. A .parquet file keeps all", DataWarning)
-    with blame(path), replacing(path) as temporary:
-        module.write(dataset, temporary)
 
 
 def _by_name(name: str) -> str:

@@ -85,13 +85,19 @@ def read(
     if instances not in (None, "rows", "columns"):
         raise ValueError(f"instances must be 'rows' or 'columns', got {instances!r}")
     variables = read_variables(path, max_bytes)
-    layout = choose(variables)
-    if bag_index is not None and layout != "partial_labels":
+    in_cells = "bags" in variables or _is_cell(variables.get("X"))
+    partial = not in_cells and {"data", "target", "partial_target"} <= set(variables)
+    if bag_index is not None and not partial:
         raise DataError("bag_index is for files with data, target and partial_target")
-    if layout == "table":
-        return tables([(path, variables)], label_names)
-    if layout == "cells":
+    if in_cells:
         data = cells(variables, path, labels, instances)
+    elif not partial and "data" in variables:
+        return tables([(path, variables)], label_names)
+    elif not partial:
+        raise DataError(
+            f"no known layout of bags; the variables are {_listed(variables)}. Expected 'bags' (a cell per "
+            "bag) with 'Y', 'X' with 'y' and 'Y', 'data' with 'target' and 'partial_target', or 'data' alone"
+        )
     else:
         n_instances = getattr(variables["data"], "shape", (0,))[0]
         given = isinstance(bag_index, (str, Path))
@@ -132,21 +138,13 @@ def read_many(
         return tables(parts, label_names)
 
 
-def check_writable(dataset: Dataset) -> None:
-    """Refuse what the layout of cells cannot hold."""
-    writable_bags(dataset, "MATLAB")
+_LEFT_OUT = ("instance_info", "groups", "splits", "description", "citation", "licence", "recipe")
 
 
-def lost(dataset: Dataset) -> list[str]:
-    """What the layout of cells has no place for."""
-    facts = ("instance_info", "groups", "splits", "description", "citation", "licence", "recipe")
-    return lost_facts(dataset, facts)
-
-
-def write(dataset: Dataset, path: str | Path) -> None:
+def write(dataset: Dataset, path: str | Path) -> list[str]:
     """Write the layout of cells: ``bags``, ``Y``, names, and instance labels (from 1, 0 for unknown).
 
-    Instance facts, groups and splits are left out.
+    Returns what the layout has no place for, such as instance facts, groups and splits.
     """
     path = Path(path)
     with blame(path):
@@ -173,6 +171,7 @@ def write(dataset: Dataset, path: str | Path) -> None:
     except Exception as error:
         # MATLAB 5 ends at 4 GiB per variable, which SciPy reports in several ways
         raise DataError(f"cannot be written as MATLAB 5 ({error}); parquet has no such limits") from None
+    return lost_facts(dataset, _LEFT_OUT)
 
 
 def _column(items: Any) -> np.ndarray:
@@ -236,7 +235,9 @@ def cells(variables: dict[str, Any], path: Path, labels: str | None, instances: 
         instances = "columns" if _columns_fit(matrices, one_hot) else "rows"
     if instances == "columns":
         matrices = [matrix.T for matrix in matrices]
-    _check_rows(matrices, name)
+    # row storage has an entry for each row that a sparse matrix states, beyond all reason
+    if sum(matrix.shape[0] for matrix in matrices if sparse.issparse(matrix)) > _MOST_ROWS:
+        raise DataError(f"the bags of {name} state more than {_MOST_ROWS:,} instances in sparse matrices")
 
     ids = _names(variables.get("bag_ids"))
     names = _names(variables.get("label_names"))
@@ -304,13 +305,12 @@ def tables(parts: Sequence[tuple[Path, dict[str, Any]]], label_names: Sequence[s
 
     Bag numbers start again in each file, so the bags of several files are called ``file/number``.
     """
-    found, keys = [], []
+    found: list[Bags] = []
+    keys = []
     for path, variables in parts:
         bags, classes = _table(path, variables, numbered=len(parts) > 1)
         if found and found[0].n_features != bags.n_features:
-            widths = (
-                f"data has {bags.n_features + 2} columns, {parts[0][0].name} has {found[0].n_features + 2}"
-            )
+            first = f"{parts[0][0].name} has {found[0].n_features + 2}"
             raise DataError(f"data has {bags.n_features + 2} columns, {first}", path=path)
         found.append(bags)
         keys.append(classes)
@@ -338,20 +338,6 @@ def _table(path: Path, variables: dict[str, Any], numbered: bool) -> tuple[Bags,
     return Bags(X, offsets, bag_ids=names), classes
 
 
-def choose(variables: dict[str, Any]) -> str:
-    """Name of the layout that the variables follow."""
-    if "bags" in variables or _is_cell(variables.get("X")):
-        return "cells"
-    if {"data", "target", "partial_target"} <= set(variables):
-        return "partial_labels"
-    if "data" in variables:
-        return "table"
-    raise DataError(
-        f"no known layout of bags; the variables are {_listed(variables)}. Expected 'bags' (a cell per bag) "
-        "with 'Y', 'X' with 'y' and 'Y', 'data' with 'target' and 'partial_target', or 'data' alone"
-    )
-
-
 def _listed(variables: dict[str, Any]) -> str:
     return ", ".join(map(repr, list(variables)[:20])) or "none"
 
@@ -375,12 +361,6 @@ def _matrix(value: Any, name: str) -> Any:
     if not isinstance(value, np.ndarray) or value.dtype == object or value.ndim != 2:
         raise DataError(f"{name} must be a matrix of numbers with two dimensions")
     return value
-
-
-def _check_rows(matrices: list[Any], name: str) -> None:
-    """Refuse sparse matrices that state rows beyond all reason: row storage has an entry for each."""
-    if sum(matrix.shape[0] for matrix in matrices if sparse.issparse(matrix)) > _MOST_ROWS:
-        raise DataError(f"the bags of {name} state more than {_MOST_ROWS:,} instances in sparse matrices")
 
 
 def _dense(value: Any, name: str) -> np.ndarray:
