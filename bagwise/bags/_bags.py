@@ -77,9 +77,10 @@ class Bags:
     ) -> None:
         self.X: Matrix = as_matrix(X)
         self.offsets: np.ndarray = checked_offsets(offsets, self.X.shape[0])
-        self._bag_ids = None if bag_ids is None else as_column("bag_ids", bag_ids, len(self))
+        self._bag_ids = None if bag_ids is None else as_column("bag_ids", bag_ids, len(self.offsets) - 1)
         self.ids_given: bool = bag_ids is not None
-        self.instance_info: dict[str, np.ndarray] = as_info(instance_info, self.n_instances)
+        info = {} if instance_info is None else as_info(instance_info, self.X.shape[0])
+        self.instance_info: dict[str, np.ndarray] = info
         self.feature_names: tuple[str, ...] | None = None
         if feature_names is not None:
             self.feature_names = tuple(str(name) for name in feature_names)
@@ -343,7 +344,10 @@ class Bags:
             rows = row_range(self.X, self.offsets[i], self.offsets[i + 1])
             return rows if columns is Ellipsis else rows[:, columns]
         cut = self if key is Ellipsis else self._cut(key)
-        return cut if columns is Ellipsis else cut._with_columns(columns)
+        if columns is Ellipsis:
+            return cut
+        names = None if cut.feature_names is None else np.asarray(cut.feature_names)[columns].tolist()
+        return cut.with_X(cut.X[:, columns], feature_names=names)
 
     def _cut(self, key: Any) -> Bags:
         if isinstance(key, slice):
@@ -365,10 +369,6 @@ class Bags:
         X = self.X[rows] if self.is_sparse else self.X.take(rows, axis=0)
         info = {name: values[rows] for name, values in self.instance_info.items()}
         return self._derive(X, offsets, self.bag_ids[which], info)
-
-    def _with_columns(self, columns: Any) -> Bags:
-        names = None if self.feature_names is None else np.asarray(self.feature_names)[columns].tolist()
-        return self.with_X(self.X[:, columns], feature_names=names)
 
     def _derive(self, X: Matrix, offsets: np.ndarray, bag_ids: Any, info: dict[str, np.ndarray]) -> Bags:
         """Build bags from parts already known to be right, without checking them again."""

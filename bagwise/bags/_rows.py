@@ -130,8 +130,6 @@ def as_column(name: str, values: Any, length: int) -> np.ndarray:
 
 
 def as_info(info: Any, n_instances: int) -> dict[str, np.ndarray]:
-    if info is None:
-        return {}
     items = info.items() if hasattr(info, "items") else ((c, info[c]) for c in info.columns)
     return {str(name): as_column(f"instance_info {name!r}", v, n_instances) for name, v in items}
 

@@ -88,14 +88,9 @@ def is_number(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
 
 
-def value_kind(column: pa.ChunkedArray | pa.Array) -> pa.DataType:
-    """Type of the values, also of a dictionary."""
-    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-
-
 def plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """One array of values, no chunks and no dictionary."""
-    column = column.cast(value_kind(column)) if pa.types.is_dictionary(column.type) else column
+    column = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column

@@ -176,12 +176,6 @@ class Columns:
     empty: list[str] = field(default_factory=list)  # nothing to be seen in the first rows
     doubtful: dict[str, str] = field(default_factory=dict)  # numbers that are no features, and why
 
-    @property
-    def others(self) -> list[str]:
-        """All columns but those of numbers that are features or labels."""
-        single = [self.bag, self.labels, self.instance_label, self.group, self.splits]
-        return [name for name in [*single, *self.facts.values(), *self.empty] if name is not None]
-
     def drop_like_labels(self, values: Callable[[str], np.ndarray], offsets: np.ndarray) -> None:
         """Beside labels of 0 and 1, further such columns are labels that nobody chose, not features."""
         alike = [n for n in self.features if not n.startswith(FEATURE) and like_labels(values(n), offsets)]

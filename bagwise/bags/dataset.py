@@ -87,8 +87,9 @@ class Dataset:
         if not isinstance(self.bags, (Bags, MultiViewBags)):
             raise TypeError(f"bags must be Bags or MultiViewBags, got {type(self.bags).__name__}")
         n_bags, ids, names = len(self.bags), self.bags.bag_ids, tuple(self.label_names)
-        if self._Y is not None:
-            Y, names = stored_labels(in_bag_order(self._Y, self.bags), names or None, ids)
+        given = self.__dict__["_Y"]
+        if given is not None:
+            Y, names = stored_labels(in_bag_order(given, self.bags), names or None, ids)
         elif names:
             raise DataError(f"{len(names)} label names, but no labels (Y is None)")
         else:
@@ -98,7 +99,14 @@ class Dataset:
         set_once = object.__setattr__
         set_once(self, "Y", Y)
         set_once(self, "label_names", names)
-        set_once(self, "instance_Y", self._checked_instance_labels())
+        known = self.instance_Y
+        if known is not None and isinstance(self.bags, MultiViewBags):
+            if not isinstance(known, Mapping):
+                raise TypeError("several views need instance_Y as a mapping view -> labels of its instances")
+            known = {view: _instance_labels(values, self.bags[view], names) for view, values in known.items()}
+        elif known is not None:
+            known = _instance_labels(known, self.bags, names)
+        set_once(self, "instance_Y", known)
         if self.groups is not None:
             groups = np.asarray(in_bag_order(self.groups, self.bags, "groups"))
             if len(groups) != n_bags:
@@ -108,18 +116,6 @@ class Dataset:
         set_once(self, "splits", splits)
         if self.recipe is not None and not isinstance(self.recipe, Mapping):
             raise TypeError(f"recipe must be a mapping, got {type(self.recipe).__name__}")
-
-    def _checked_instance_labels(self) -> Any:
-        if self.instance_Y is None:
-            return None
-        if isinstance(self.bags, MultiViewBags):
-            if not isinstance(self.instance_Y, Mapping):
-                raise TypeError("several views need instance_Y as a mapping view -> labels of its instances")
-            return {
-                view: _instance_labels(values, self.bags[view], self.label_names)
-                for view, values in self.instance_Y.items()
-            }
-        return _instance_labels(self.instance_Y, self.bags, self.label_names)
 
     @classmethod
     def from_frame(

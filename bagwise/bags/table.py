@@ -32,7 +32,6 @@ from bagwise.bags.arrow import (
     text_of,
     to_numpy,
     unpack_lists,
-    value_kind,
 )
 from bagwise.bags.columns import (
     FEATURE,
@@ -113,8 +112,8 @@ class Rows:
 
     def names(self, column: str, *, trim: bool = True) -> tuple[np.ndarray, np.ndarray, list[str]]:
         """Bag and name of every entry of a column of names, ``a;b`` or lists of them, and the names."""
-        found = self.table.column(column)
-        if is_list(value_kind(found)):
+        found = plain(self.table.column(column))
+        if is_list(found.type):
             cells = [tuple(map(str, cell or ())) for cell in found.to_pylist()]
             place = {cell: k for k, cell in enumerate(dict.fromkeys(cells))}
             codes = self._same(np.array([place[cell] for cell in cells], dtype=np.int64), None, column)
@@ -211,7 +210,7 @@ class Rows:
         if columns.instance_label is not None:
             instances = text_of(self.table.column(columns.instance_label)).dictionary_encode()
         flags = columns.flags
-        if columns.labels is not None and is_number(value_kind(self.table.column(columns.labels))):
+        if columns.labels is not None and is_number(plain(self.table.column(columns.labels)).type):
             flags = [columns.labels]
         words: Sequence[str] = []
         bag = word = np.empty(0, dtype=np.int64)

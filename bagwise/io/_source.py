@@ -179,8 +179,10 @@ def of_file(function: _Function) -> _Function:
 
     @wraps(function)
     def named(path: Any, *args: Any, **options: Any) -> Any:
-        with blame(path):
+        try:
             return function(path, *args, **options)
+        except (DataError, MemoryError, OverflowError) as error:
+            raise _placed(error, path) from None
 
     return named  # type: ignore[return-value]
 
@@ -190,12 +192,14 @@ def blame(path: str | Path) -> Iterator[None]:
     """Place errors of the containers in the file that caused them."""
     try:
         yield
-    except DataError as error:
-        raise error.at(path) from None
-    except BagwiseError:
-        raise
-    except (MemoryError, OverflowError) as error:
-        raise DataError(f"asks for more memory than there is ({error})", path=path) from None
+    except (DataError, MemoryError, OverflowError) as error:
+        raise _placed(error, path) from None
+
+
+def _placed(error: DataError | MemoryError | OverflowError, path: str | Path) -> DataError:
+    if isinstance(error, DataError):
+        return error.at(path)
+    return DataError(f"asks for more memory than there is ({error})", path=path)
 
 
 # ----------------------------------------------------------------------

@@ -136,7 +136,9 @@ def read(
         columns = choose_columns(kinds, bag, features, labels, instance_label, info, keep=True)
     except DataError as error:
         raise error.at(path, 1) from None
-    table = text.parse([*columns.features, *columns.flags], columns.others)
+    of_bags = [columns.bag, columns.labels, columns.instance_label, columns.group, columns.splits]
+    texts = [name for name in of_bags if name is not None] + [*columns.facts.values(), *columns.empty]
+    table = text.parse([*columns.features, *columns.flags], texts)
     for name in columns.empty:
         if text.check_text(table, name):
             columns.facts.setdefault(name, name)
