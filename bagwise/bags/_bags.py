@@ -310,10 +310,7 @@ class Bags:
         """Whether the other container holds the same bags, ids, facts and names."""
         if not isinstance(other, Bags) or self.shape != other.shape or self.is_sparse != other.is_sparse:
             return False
-        if self.is_sparse:
-            same_X = (self.X != other.X).nnz == 0
-        else:
-            same_X = np.array_equal(self.X, other.X)
+        same_X = (self.X != other.X).nnz == 0 if self.is_sparse else np.array_equal(self.X, other.X)
         return bool(
             np.array_equal(self.offsets, other.offsets)
             and same_X

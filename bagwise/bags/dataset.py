@@ -99,13 +99,13 @@ class Dataset:
         set_once = object.__setattr__
         set_once(self, "Y", Y)
         set_once(self, "label_names", names)
-        known = self.instance_Y
-        if known is not None and isinstance(self.bags, MultiViewBags):
+        known, bags = self.instance_Y, self.bags
+        if known is not None and isinstance(bags, Bags):
+            known = _instance_labels(known, bags, names)
+        elif known is not None:
             if not isinstance(known, Mapping):
                 raise TypeError("several views need instance_Y as a mapping view -> labels of its instances")
-            known = {view: _instance_labels(values, self.bags[view], names) for view, values in known.items()}
-        elif known is not None:
-            known = _instance_labels(known, self.bags, names)
+            known = {view: _instance_labels(values, bags[view], names) for view, values in known.items()}
         set_once(self, "instance_Y", known)
         if self.groups is not None:
             groups = np.asarray(in_bag_order(self.groups, self.bags, "groups"))
