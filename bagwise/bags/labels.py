@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags.columns import doubt
-from bagwise.errors import DataError, quoted
+from bagwise.errors import DataError, listed, quoted
 
 __all__ = [
     "KEPT_DENSE",
@@ -329,8 +329,7 @@ def _order_by_id(index: Any, bags: Any, what: str) -> list[int] | None:
         raise DataError(f"two bags have the id {quoted(twice)}; {what} cannot be matched to them by id")
     missing = [i for i in ids if i not in place]
     if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise DataError(f"no {what} for bag {quoted(missing[0])}{more}; {advice}")
+        raise DataError(f"no {what} for bag {listed(missing, 1, show=quoted)}; {advice}")
     if len(keys) != len(ids):
         known = set(ids)
         extra = next(key for key in keys if key not in known)

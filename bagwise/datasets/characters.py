@@ -1,4 +1,4 @@
-"""Numbers written with real handwritten digits: a set that needs no download."""
+"""Bags of characters: numbers of handwritten digits, words of UCI letters."""
 
 from __future__ import annotations
 
@@ -193,13 +193,21 @@ def make_letter_words(text: str | Sequence[str], letters: Dataset, random_state:
     spelled = np.array([ord(letter) - ord("A") for word in words for letter in word], dtype=np.int64)
     offsets = to_offsets(np.array([len(word) for word in words], dtype=np.int64))
     rows = _rows_of(spelled, np.asarray(letters.instance_Y), random_state)
+    return _words(words, rows, offsets, spelled, letters)
+
+
+def _words(
+    words: Sequence[str], rows: np.ndarray, offsets: np.ndarray, spelled: np.ndarray, letters: Dataset
+) -> Dataset:
+    """Words as bags of some rows of the UCI set, which show these letters."""
+    assert isinstance(letters.bags, Bags)
     Y = np.zeros((len(words), 26), dtype=np.int8)
     Y[np.repeat(np.arange(len(words)), np.diff(offsets)), spelled] = 1
-    assert isinstance(letters.bags, Bags)
+    width = len(str(len(words)))
     bags = Bags(
         letters.bags.X[rows],
         offsets,
-        bag_ids=_word_ids(words),
+        bag_ids=np.array([f"{k:0{width}d}_{word.lower()}" for k, word in enumerate(words, 1)]),
         instance_info={"row": rows + 1},
         feature_names=letters.bags.feature_names,
     )
@@ -220,11 +228,6 @@ def _rows_of(spelled: np.ndarray, available: np.ndarray, random_state: Any) -> n
             )
         rows[wanted] = pool[: len(wanted)] if rng is None else rng.permutation(pool)[: len(wanted)]
     return rows
-
-
-def _word_ids(words: Sequence[str]) -> np.ndarray:
-    width = len(str(len(words)))
-    return np.array([f"{k:0{width}d}_{word.lower()}" for k, word in enumerate(words, 1)])
 
 
 def find_letters(bags: Bags, letters: Dataset) -> Dataset:
@@ -256,16 +259,7 @@ def find_letters(bags: Bags, letters: Dataset) -> Dataset:
     labels = np.asarray(letters.instance_Y)[rows]
     spelled = "".join(np.array(list(ascii_uppercase))[labels])
     words = [spelled[a:b] for a, b in zip(bags.offsets[:-1], bags.offsets[1:])]
-    Y = np.zeros((len(bags), 26), dtype=np.int8)
-    Y[bags.index, labels] = 1
-    found = Bags(
-        letters.bags.X[rows],
-        bags.offsets,
-        bag_ids=_word_ids(words),
-        instance_info={"row": rows + 1},
-        feature_names=letters.bags.feature_names,
-    )
-    return Dataset(found, Y, tuple(ascii_uppercase), instance_Y=labels)
+    return _words(words, rows, bags.offsets, labels, letters)
 
 
 def words_of(data: Dataset) -> list[str]:

@@ -1,4 +1,4 @@
-"""Generated bags of the shape of the largest set of the MIMLfast paper, for measuring speed and scale."""
+"""Generated sets of published sizes: that of the largest set of MIMLfast, and those of MIMLmix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the files of public sets lie: a folder of the user's, the cache, or the net."""
+"""Every set by name: public ones, found, fetched or refused with advice, and generated ones."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ from bagwise.datasets.synthetic import (
     make_sub_concepts,
 )
 from bagwise.errors import DataError, DownloadError
+
+# ----------------------------------------------------------------------
+# Files: in a folder of the user's, in the cache, or on the net
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ def checksum(path: str | Path) -> str:
 
 
 # ----------------------------------------------------------------------
-# Every set by name: public ones, found or fetched, and generated ones
+# Names
 
 
 GENERATORS: Mapping[str, Callable[..., Dataset]] = MappingProxyType(

@@ -1,4 +1,4 @@
-"""Generated bags of Gaussian clusters with known instance labels.
+"""Generated bags of Gaussian clusters, in one view or several, with known instance labels.
 
 In all sets an instance that causes no label (background) has the instance label -1, and every label of a
 bag has at least one instance that carries it: the standard assumption holds exactly.

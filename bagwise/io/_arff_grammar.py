@@ -1,4 +1,4 @@
-"""The grammar of ARFF that its readers share: fields, quotes, and the header down to ``@data``."""
+"""The grammar of ARFF that its readers share, and the label list that may lie beside such a file."""
 
 from __future__ import annotations
 

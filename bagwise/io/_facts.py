@@ -1,4 +1,4 @@
-"""The facts of a data set that are not arrays, as JSON: what `parquet` and `npz` keep beside the numbers."""
+"""What `parquet` and `npz` keep beside the numbers, as JSON, and what other formats cannot keep."""
 
 from __future__ import annotations
 

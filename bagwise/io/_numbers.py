@@ -1,4 +1,4 @@
-"""Rows of numbers written as text: converted in bulk, looked at one by one only to find what is wrong."""
+"""Numbers written as text, and what numbers and classes mean for bags; in bulk, one by one only to blame."""
 
 from __future__ import annotations
 

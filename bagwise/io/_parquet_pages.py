@@ -1,9 +1,9 @@
-"""Parquet whose numbers lie flat: one page per row group, as they are in memory, read straight into a matrix.
+"""Pages of Parquet: numbers that lie flat, how much a file claims to hold, row groups decoded ahead.
 
-An ordinary Parquet file for all other software. In a data page that is neither packed nor encoded the values
-are its last bytes, one after the other, so a reader that knows how many there are needs to look at nothing
-else: no unpacking, no levels of nested lists (two numbers for every value), one copy. Reading such a file
-takes a tenth of the time of decoding it.
+A file whose numbers lie flat has one page per row group, as they are in memory; it is an ordinary Parquet
+file for all other software. In a data page that is neither packed nor encoded the values are its last bytes,
+one after the other, so a reader that knows how many there are needs to look at nothing else: no unpacking, no
+levels of nested lists (two numbers for every value), one copy. That takes a tenth of the time of decoding.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Opening files that may be compressed, hostile or broken: bounded bytes in, one clear error out."""
+"""Opening files that may be compressed, hostile or broken, and what every reader checks; one clear error."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def read(
     >>> import tempfile
     >>> from bagwise import Bags
     >>> path = Path(tempfile.mkdtemp()) / "toy.mat"
-    >>> write(Dataset(Bags.from_list([np.ones((2, 3)), np.zeros((1, 3))]), [["wren"], []]), path)
+    >>> _ = write(Dataset(Bags.from_list([np.ones((2, 3)), np.zeros((1, 3))]), [["wren"], []]), path)
     >>> read(path)
     Dataset(Bags(2 bags, 3 instances, 3 features, dense float64), 1 labels)
     """

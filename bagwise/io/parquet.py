@@ -67,6 +67,7 @@ def write(
     Examples
     --------
     >>> import tempfile
+    >>> from bagwise import Bags
     >>> path = Path(tempfile.mkdtemp()) / "birds.parquet"
     >>> write(Dataset(Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0]]]), [["wren"], []]), path)
     >>> pq.read_table(path).column_names

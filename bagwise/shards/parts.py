@@ -1,4 +1,4 @@
-"""Reading one part: its checksum before anything else, then its bags, or some of its columns."""
+"""One part of shards: its checksum before anything else, then its bags, or some of its columns."""
 
 from __future__ import annotations
 

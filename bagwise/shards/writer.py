@@ -85,51 +85,40 @@ class ShardWriter:
         self._given = None if label_names is None else tuple(map(str, label_names))
         self._pieces: list[Dataset] = []
         self._n_bytes = 0
-        self._parts: list[PartFacts] = []
         self._counts: dict[str, int] = {}
         self._names: tuple[str, ...] | None = self._given
-        self._facts: dict[str, Any] | None = None
+        self._so_far: Manifest | None = None
         self._seen = np.empty(0, np.uint64)  # hashes of the ids on disk, in order, while bags come again
         self._known = KnownHashes()
         self._closed = False
         self._start()
-        self.n_written = sum(part.n_bags for part in self._parts)
+        self.n_written = 0 if self._so_far is None else self._so_far.n_bags
         self._to_skip = self.n_written if skip else 0
 
     def _start(self) -> None:
         if self.place.is_local and os.path.exists(self.place.folder) and not os.path.isdir(self.place.folder):
-            raise DataError("is a file; give the name of a folder", path=self.place.folder)
+            raise self._wrong("is a file; give the name of a folder")
         names = self.place.names()
         if MANIFEST in names:
-            raise DataError("holds shards already; give the name of a new folder", path=self.place.folder)
+            raise self._wrong("holds shards already; give the name of a new folder")
         if PARTIAL not in names:
             ours = [n for n in names if not (n.startswith((".part-", ".manifest")) or n == part_name(0))]
             if ours:
-                raise DataError(
-                    f"holds other files ({ours[0]}); give the name of a new folder", path=self.place.folder
-                )
+                raise self._wrong(f"holds other files ({ours[0]}); give the name of a new folder")
             return
-        before = Manifest.read(self.place, PARTIAL)
-        self._parts = list(before.parts)
+        before = self._so_far = Manifest.read(self.place, PARTIAL)
         self._counts = dict(zip(before.label_names, before.label_counts))
         if self._given is None:
             self._names = before.label_names
         elif self._given != before.label_names:
-            raise DataError("was begun with other label names; give a new folder", path=self.place.folder)
-        self._facts = {
-            "about": dict(before.about),
-            "views": {view: dict(about) for view, about in before.views.items()},
-            "several_views": before.several_views,
-            "has_labels": before.has_labels,
-            "has_groups": before.has_groups,
-            "has_instance_labels": before.has_instance_labels,
-            "splits": before.splits,
-            "recipe": before.recipe,
-        }
-        found = [id_hashes(self._ids(part)) for part in self._parts]
+            raise self._wrong("was begun with other label names; give a new folder")
+        found = [id_hashes(self._ids(part)) for part in before.parts]
         self._seen = np.concatenate([self._seen, *found])
         for hashes in found:
             self._known.add(hashes)
+
+    def _wrong(self, problem: str) -> DataError:
+        return DataError(problem, path=self.place.folder)
 
     def _ids(self, part: PartFacts) -> np.ndarray:
         import pyarrow.parquet as pq
@@ -144,7 +133,9 @@ class ShardWriter:
         piece = data if isinstance(data, Dataset) else Dataset(data)
         if self._closed:
             raise ValueError("the writer is closed")
-        self._check_recipe(piece)
+        if self._so_far is not None and _as_text(self._so_far.recipe) != _as_text(piece.recipe):
+            problem = "was begun with bags that were made in another way (another recipe)"
+            raise self._wrong(f"{problem}; begin in a new folder")
         if self._to_skip:
             piece = self._passed_over(piece)
         if not len(piece):
@@ -162,23 +153,12 @@ class ShardWriter:
             expected = self._seen[first : first + n]
             differ = np.flatnonzero(id_hashes(piece.bags.bag_ids[:n]) != expected)
             if differ.size:
-                raise DataError(
+                raise self._wrong(
                     f"bag {first + differ[0]} is {quoted(piece.bags.bag_ids[differ[0]])}, which is not the "
-                    "one that stands there; the source has changed: begin in a new folder",
-                    path=self.place.folder,
+                    "one that stands there; the source has changed: begin in a new folder"
                 )
         self._to_skip -= n
         return piece[n:]
-
-    def _check_recipe(self, piece: Dataset) -> None:
-        """Refuse bags that were made from raw files in another way than those before."""
-        if self._facts is None:
-            return
-        if _as_text(self._facts["recipe"]) != _as_text(piece.recipe):
-            raise DataError(
-                "was begun with bags that were made in another way (another recipe); begin in a new folder",
-                path=self.place.folder,
-            )
 
     def _check(self, piece: Dataset) -> None:
         """Refuse a piece that does not go with those before."""
@@ -196,34 +176,32 @@ class ShardWriter:
             about["named_bags"] = views_of(piece.bags)[view].ids_given
             for kind in about["info"].values():  # text with gaps in some pieces is text
                 kind["dtype"] = "text" if kind["dtype"] == "object" else kind["dtype"]
-        if self._facts is None:
-            self._facts = {
-                "about": {key: facts[key] for key in _ABOUT if key in facts},
-                "views": views,
-                "several_views": facts["several_views"],
-                "has_labels": False,
-                "has_groups": piece.groups is not None,
-                "has_instance_labels": False,
-                "splits": (),
-                "recipe": None if piece.recipe is None else dict(piece.recipe),
-            }
-        before = self._facts["views"]
-        if list(before) != list(views):
-            raise DataError(f"bag {quoted(piece.bags.bag_ids[0])} has the views {list(views)}, those before "
-                            f"had {list(before)}", path=self.place.folder)  # fmt: skip
+        if self._so_far is None:
+            about = {key: facts[key] for key in _ABOUT if key in facts}
+            several, grouped = facts["several_views"], piece.groups is not None
+            self._so_far = Manifest(about, (), (), views, several, False, grouped, False, (), ())
+            if piece.recipe is not None:
+                self._so_far = replace(self._so_far, recipe=dict(piece.recipe))
+        before, first = self._so_far, quoted(piece.bags.bag_ids[0])
+        if list(before.views) != list(views):
+            raise self._wrong(
+                f"bag {first} has the views {list(views)}, those before had {list(before.views)}"
+            )
         for view, about in views.items():
             for key, value in about.items():
-                if before[view][key] != value:
-                    raise DataError(
-                        f"from bag {quoted(piece.bags.bag_ids[0])} on, {key} is {_short(value)}, before it "
-                        f"was {_short(before[view][key])}; all bags of a folder are alike",
-                        path=self.place.folder,
+                if before.views[view][key] != value:
+                    raise self._wrong(
+                        f"from bag {first} on, {key} is {_short(value)}, before it was "
+                        f"{_short(before.views[view][key])}; all bags of a folder are alike"
                     )
-        if self._facts["has_groups"] != (piece.groups is not None):
-            raise DataError("some pieces have groups and others have none", path=self.place.folder)
-        self._facts["has_labels"] |= piece.has_labels
-        self._facts["has_instance_labels"] |= piece.instance_Y is not None
-        self._facts["splits"] = tuple(dict.fromkeys([*self._facts["splits"], *piece.splits]))
+        if before.has_groups != (piece.groups is not None):
+            raise self._wrong("some pieces have groups and others have none")
+        self._so_far = replace(
+            before,
+            has_labels=before.has_labels or piece.has_labels,
+            has_instance_labels=before.has_instance_labels or piece.instance_Y is not None,
+            splits=tuple(dict.fromkeys([*before.splits, *piece.splits])),
+        )
         if self._given is None and piece.has_labels:
             self._names = piece.label_names if self._names is None else joined_names(
                 [self._names, piece.label_names])  # fmt: skip
@@ -268,52 +246,52 @@ class ShardWriter:
             else:
                 parquet.write(data, path, compression="lz4", beside=sizes)
 
-        file = part_name(len(self._parts))
+        assert self._so_far is not None
+        file = part_name(len(self._so_far.parts))
         n_bytes, digest = self.place.write(file, make)
         rows = {view: part.n_instances for view, part in views_of(bags).items()}
         n_empty = int((bags.sizes == 0).sum())
-        self._parts.append(PartFacts(file, len(bags), bags.n_instances, n_empty, n_bytes, digest, rows))
+        part = PartFacts(file, len(bags), bags.n_instances, n_empty, n_bytes, digest, rows)
+        self._so_far = replace(self._so_far, parts=(*self._so_far.parts, part))
         for name, count in zip(data.label_names, data.label_counts.tolist()):
             self._counts[name] = self._counts.get(name, 0) + count
         self._known.add(hashes)
         self.n_written += len(bags)
-        self._manifest().save(self.place, PARTIAL)
+        self._save(PARTIAL)
 
     def _check_ids(self, bags: Any, hashes: np.ndarray) -> None:
         _, first = np.unique(hashes, return_index=True)
         again = np.setdiff1d(np.arange(len(hashes)), first)
         again = again if again.size else np.flatnonzero(self._known.has(hashes))
         if again.size:
-            raise DataError(
+            raise self._wrong(
                 f"the bag id {quoted(bags.bag_ids[int(again[0])])} occurs twice; rows of a bag must stand "
-                "together, and ids must be unique: sort by bag id first",
-                path=self.place.folder,
+                "together, and ids must be unique: sort by bag id first"
             )
 
-    def _manifest(self) -> Manifest:
-        assert self._facts is not None
+    def _save(self, name: str) -> None:
+        assert self._so_far is not None
         names = self._names or ()
         counts = tuple(self._counts.get(name, 0) for name in names)
-        return Manifest(label_names=names, label_counts=counts, parts=tuple(self._parts), **self._facts)
+        replace(self._so_far, label_names=names, label_counts=counts).save(self.place, name)
 
     def close(self) -> None:
         """Write what waits and the manifest; only then the folder holds shards."""
         if self._closed:
             return
         if self._to_skip:
-            raise DataError(
+            raise self._wrong(
                 f"the source ended {self._to_skip} bags before what stands there; it has changed: begin in a "
-                "new folder",
-                path=self.place.folder,
+                "new folder"
             )
         if self._pieces:
             while self._cut():
                 pass
             pieces, self._pieces = self._pieces, []
             self._write(pieces)
-        if not self._parts:
-            raise DataError("no bag came; there is nothing to write", path=self.place.folder)
-        self._manifest().save(self.place)
+        if self._so_far is None:
+            raise self._wrong("no bag came; there is nothing to write")
+        self._save(MANIFEST)
         self.place.remove(PARTIAL)
         self._closed = True
 

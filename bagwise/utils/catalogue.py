@@ -1,4 +1,4 @@
-"""What estimators and formats there are and what they can do, read from their source without importing any.
+"""What estimators there are and what they can do, read from their source without importing any.
 
 Importing them brings scikit-learn, numba and pyarrow, some seconds on a slow machine, only to print a list.
 The first line of a docstring and the ``traits`` of a class are literals, so their file tells them;
