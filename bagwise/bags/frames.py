@@ -52,7 +52,10 @@ def bag_columns(dataset: Any) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     names = dataset.label_names
     if dataset.has_labels:
-        if readable_sets(dataset) or len(names) > MOST_FLAGS:
+        occurring = [name for name, n in zip(names, dataset.label_counts) if n]
+        plain = all(name and _SEPARATOR not in name and name == name.strip() for name in names)
+        # a reader of one column of names finds those that occur, sorted
+        if (plain and list(names) == sorted(occurring)) or len(names) > MOST_FLAGS:
             columns["labels"] = [_SEPARATOR.join(names) for names in dataset.label_sets]
         else:
             dense = dataset.Y
@@ -66,13 +69,6 @@ def bag_columns(dataset: Any) -> dict[str, Any]:
                 parts[k].append(part)
         columns["splits"] = list(map(_SEPARATOR.join, parts))
     return columns
-
-
-def readable_sets(dataset: Any) -> bool:
-    """Whether a reader of one column of label names finds the same labels in the same order."""
-    occurring = [name for name, n in zip(dataset.label_names, dataset.label_counts) if n]
-    plain = all(name and _SEPARATOR not in name and name == name.strip() for name in dataset.label_names)
-    return plain and list(dataset.label_names) == sorted(occurring)
 
 
 def dataset_frame(dataset: Any) -> Any:

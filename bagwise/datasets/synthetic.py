@@ -197,7 +197,8 @@ def make_correlated_labels(
     factors = rng.standard_normal((n_bags, n_topics))
     own = rng.standard_normal((n_bags, n_labels))
     latent = np.sqrt(correlation) * (factors @ loadings) + np.sqrt(1.0 - correlation) * own
-    popularity = _popularity(n_labels, cardinality)
+    # frequencies fall from the first to the last label and add up to the cardinality
+    popularity = np.clip(np.linspace(1.5, 0.5, n_labels) * cardinality / n_labels, 1e-6, 0.95)
     from scipy.special import ndtri  # a sixth of the time of `bagwise list`, which draws nothing
 
     Y = (latent > -ndtri(popularity)).astype(np.int8)
@@ -263,12 +264,6 @@ def make_multi_target(
     truth = np.where(target == BACKGROUND, BACKGROUND, 0)
     about = f"A positive bag holds one instance of one of {n_targets} targets."
     return _dataset("multi_target", X, offsets, y[:, None], truth, about, {"target": target}, ("positive",))
-
-
-def _popularity(n_labels: int, cardinality: float) -> np.ndarray:
-    """Label frequencies that fall from the first to the last label and add up to the cardinality."""
-    profile = np.linspace(1.5, 0.5, n_labels) * cardinality / n_labels
-    return np.clip(profile, 1e-6, 0.95)
 
 
 def _dataset(

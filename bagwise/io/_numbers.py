@@ -138,7 +138,9 @@ class Tokens:
     """
 
     def __init__(self, content: bytes, brackets: bool = True, groups: bool = False) -> None:
-        self._check_letters(content, b"0123456789 \t\r\n" + (b"<>" if brackets else b""))
+        if strange := content.translate(None, b"0123456789 \t\r\n" + (b"<>" if brackets else b"")):
+            line = content.count(b"\n", 0, content.index(strange[:1])) + 1
+            raise DataError(f"the character {strange[:1].decode('latin-1')!r} among numbers", line=line)
         # a blank at both ends spares special cases for the first and the last number
         letters = np.frombuffer(b" " + content + b" ", dtype=np.uint8)
         digit = letters >= ord("0")
@@ -179,11 +181,6 @@ class Tokens:
 
     def _line_of(self, places: np.ndarray) -> np.ndarray:
         return np.searchsorted(self._newlines, places) + 1
-
-    def _check_letters(self, content: bytes, allowed: bytes) -> None:
-        if strange := content.translate(None, allowed):
-            line = content.count(b"\n", 0, content.index(strange[:1])) + 1
-            raise DataError(f"the character {strange[:1].decode('latin-1')!r} among numbers", line=line)
 
     def _find_groups(self, opens: np.ndarray, closes: np.ndarray, starts: np.ndarray) -> None:
         """Match brackets; they neither nest nor leave a number outside nor run over a line."""

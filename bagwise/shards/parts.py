@@ -150,12 +150,6 @@ def part_labels(place: Place, part: PartFacts, names: tuple[str, ...]) -> np.nda
     return Y
 
 
-def part_column(place: Place, part: PartFacts, name: str) -> np.ndarray | None:
-    """One column of numbers or names, None if the part has none."""
-    table = part_columns(place, part, [name])
-    return to_numpy(table.column(name)) if name in table.column_names else None
-
-
 # ----------------------------------------------------------------------
 # One part of shards with all that is done to it on the way into memory
 
