@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -190,7 +190,7 @@ class Dataset:
         return dataset_frame(self)
 
     @classmethod
-    def concat(cls, pieces: Sequence[Dataset]) -> Dataset:
+    def concat(cls, pieces: Iterable[Dataset]) -> Dataset:
         """One data set of several, in order; label names that differ become their sorted union.
 
         Examples

@@ -165,6 +165,11 @@ def test_plain_names_are_features(name):
     assert doubt(name) is None
 
 
+def test_a_column_may_say_that_it_is_a_feature():
+    bags = Bags.from_frame(pa.table({"bag_id": [1], "feature:lat": [2.0]}))
+    assert bags.feature_names == ("lat",) and bags.X.tolist() == [[2.0]]
+
+
 def test_further_label_columns_are_no_features():
     table = pd.DataFrame(
         {"bag_id": [1, 1, 2], "A": [1, 1, 0], "B": [0, 0, 1], "C": [1, 1, 1], "D": [0, 0, 0], "f": [1, 0, 1]}
