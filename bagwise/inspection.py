@@ -12,7 +12,7 @@ from sklearn.pipeline import Pipeline
 
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.base import best_rows, is_list_of_bags
-from bagwise.utils.frames import pandas
+from bagwise.bags.frames import pandas
 
 __all__ = [
     "annotate",

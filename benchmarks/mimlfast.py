@@ -22,8 +22,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.compute.threads import Workers
-from bagwise.datasets.digits import make_digits
-from bagwise.datasets.msra_like import make_msra_like
+from bagwise.datasets import make_digits, make_msra_like
 from bagwise.metrics import ranking_loss
 from bagwise.models import MIMLFast
 from bagwise.models.mimlfast.forward import N_SLICES, make_forward

@@ -22,7 +22,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise import Bags
-from bagwise.datasets.mimlmix_like import make_mimlmix_like
+from bagwise.datasets import make_mimlmix_like
 from bagwise.models import MIMLMix
 
 GIVEN = {"eta": 3.0, "xi": 0.1, "kappa": 300.0, "nu": 10.0, "alpha_train": 5.0, "random_state": 0}

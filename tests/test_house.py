@@ -117,7 +117,7 @@ def test_one_room_knows_threads_and_clusters(word):
         or (isinstance(node, ast.Import) and any(alias.name.startswith(word) for alias in node.names))
     }
     # reading row groups ahead is no computation and needs no setting
-    assert not [name for name in users if not name.startswith(("compute/", "io/_parquet_groups"))]
+    assert not [name for name in users if not name.startswith(("compute/", "io/_parquet_pages"))]
 
 
 def test_one_place_warns():

@@ -8,15 +8,18 @@ A bag is a run of rows of one matrix, so a million bags are two arrays and no Py
 
 from bagwise.bags._bags import Bags
 from bagwise.bags._rows import bag_numbers, checked_csr, first_not_finite, instance_rows, runs, stack_rows
-from bagwise.bags._views import MultiViewBags
+from bagwise.bags._views import ONE_VIEW, MultiViewBags, each_view, views_of
 
 __all__ = [
+    "ONE_VIEW",
     "Bags",
     "MultiViewBags",
     "bag_numbers",
     "checked_csr",
+    "each_view",
     "first_not_finite",
     "instance_rows",
     "runs",
     "stack_rows",
+    "views_of",
 ]

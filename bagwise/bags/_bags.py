@@ -18,10 +18,12 @@ from bagwise.bags._rows import (
     bag_numbers,
     instance_rows,
     row_range,
+    rows_of_list,
     stack_rows,
 )
 from bagwise.bags._store import open_bags, save_bags
-from bagwise.errors import DataError, quoted
+from bagwise.bags.frames import bags_frame, bags_html
+from bagwise.errors import DataError
 from bagwise.utils.arrays import checked_offsets
 
 
@@ -75,9 +77,10 @@ class Bags:
     ) -> None:
         self.X: Matrix = as_matrix(X)
         self.offsets: np.ndarray = checked_offsets(offsets, self.X.shape[0])
-        self._bag_ids = None if bag_ids is None else as_column("bag_ids", bag_ids, len(self))
+        self._bag_ids = None if bag_ids is None else as_column("bag_ids", bag_ids, len(self.offsets) - 1)
         self.ids_given: bool = bag_ids is not None
-        self.instance_info: dict[str, np.ndarray] = as_info(instance_info, self.n_instances)
+        info = {} if instance_info is None else as_info(instance_info, self.X.shape[0])
+        self.instance_info: dict[str, np.ndarray] = info
         self.feature_names: tuple[str, ...] | None = None
         if feature_names is not None:
             self.feature_names = tuple(str(name) for name in feature_names)
@@ -115,33 +118,7 @@ class Bags:
                 instance_info=instance_info,
                 feature_names=feature_names,
             )
-        items = list(arrays)
-        if not items:
-            raise DataError("from_list needs at least one bag; for no bags at all use Bags(X[:0], [0])")
-        parts = [part if sparse.issparse(part) else np.asarray(part) for part in items]
-        # the first bag with instances says how wide instances are
-        first = next((j for j, p in enumerate(parts) if p.ndim == 2 and p.shape[0]), None)
-        if first is None:
-            first, width = 0, max((p.shape[1] for p in parts if p.ndim == 2), default=0)
-        else:
-            width = parts[first].shape[1]
-        names = range(len(parts)) if bag_ids is None else bag_ids
-        for i, part in enumerate(parts):
-            if part.ndim == 1 and part.shape[0] == 0:
-                parts[i] = np.empty((0, width))  # a plain [] is an empty bag
-            elif part.ndim != 2:
-                raise DataError(
-                    f"bag {quoted(names[i])} has {part.ndim} dimension(s), not 2 (instances x features); "
-                    "a single instance is written [x], not x"
-                )
-            elif part.shape[0] and part.shape[1] != width:
-                raise DataError(
-                    f"bag {quoted(names[i])} has {part.shape[1]} features, "
-                    f"bag {quoted(names[first])} has {width}"
-                )
-        offsets = np.concatenate([[0], np.cumsum([part.shape[0] for part in parts], dtype=np.int64)])
-        filled = [part for part in parts if part.shape[0]] or [np.empty((0, width))]
-        X = stack_rows(filled)
+        X, offsets = rows_of_list(list(arrays), bag_ids)
         return cls(X, offsets, bag_ids=bag_ids, instance_info=instance_info, feature_names=feature_names)
 
     @classmethod
@@ -179,18 +156,9 @@ class Bags:
         >>> Bags.from_frame(table, features="embedding").X.tolist()
         [[1.0, 2.0], [3.0, 4.0]]
         """
-        from bagwise.utils.columns import Roles
-        from bagwise.utils.long_table import long_table  # pyarrow is needed only here
+        from bagwise.bags.table import parts_of_frame  # pyarrow is slow to import
 
-        parts = long_table(frame, bag, features, info)
-        Roles(parts.roles, parts.doubtful).warn()
-        return cls(
-            parts.X,
-            parts.offsets,
-            bag_ids=parts.bag_ids,
-            instance_info=parts.info,
-            feature_names=parts.feature_names,
-        )
+        return parts_of_frame(frame, bag, features, info=info, by_name=False)["bags"]
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per instance: ``bag_id``, features, ``info:<name>``.
@@ -206,13 +174,9 @@ class Bags:
         1      y  2.0
         2      y  3.0
         """
-        from bagwise.utils.frames import bags_frame
-
         return bags_frame(self)
 
     def _repr_html_(self) -> str:
-        from bagwise.utils.frames import bags_html
-
         return bags_html(self)
 
     @classmethod
@@ -236,14 +200,14 @@ class Bags:
         >>> Bags.from_arrow(pa.array([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]]))
         Bags(2 bags, 3 instances, 2 features, dense float64)
         """
-        from bagwise.utils.arrow import ragged_from_arrow
+        from bagwise.bags.arrow import ragged_from_arrow
 
         X, offsets = ragged_from_arrow(column, n_features)
         return cls(X, offsets, bag_ids=bag_ids, feature_names=feature_names)
 
     def to_arrow(self) -> Any:
         """Return the instances as an Arrow list array with ``self.offsets`` (no copy if dense)."""
-        from bagwise.utils.arrow import ragged_to_arrow
+        from bagwise.bags.arrow import ragged_to_arrow
 
         return ragged_to_arrow(self.X, self.offsets)
 
@@ -346,10 +310,7 @@ class Bags:
         """Whether the other container holds the same bags, ids, facts and names."""
         if not isinstance(other, Bags) or self.shape != other.shape or self.is_sparse != other.is_sparse:
             return False
-        if self.is_sparse:
-            same_X = (self.X != other.X).nnz == 0
-        else:
-            same_X = np.array_equal(self.X, other.X)
+        same_X = (self.X != other.X).nnz == 0 if self.is_sparse else np.array_equal(self.X, other.X)
         return bool(
             np.array_equal(self.offsets, other.offsets)
             and same_X
@@ -380,7 +341,10 @@ class Bags:
             rows = row_range(self.X, self.offsets[i], self.offsets[i + 1])
             return rows if columns is Ellipsis else rows[:, columns]
         cut = self if key is Ellipsis else self._cut(key)
-        return cut if columns is Ellipsis else cut._with_columns(columns)
+        if columns is Ellipsis:
+            return cut
+        names = None if cut.feature_names is None else np.asarray(cut.feature_names)[columns].tolist()
+        return cut.with_X(cut.X[:, columns], feature_names=names)
 
     def _cut(self, key: Any) -> Bags:
         if isinstance(key, slice):
@@ -402,10 +366,6 @@ class Bags:
         X = self.X[rows] if self.is_sparse else self.X.take(rows, axis=0)
         info = {name: values[rows] for name, values in self.instance_info.items()}
         return self._derive(X, offsets, self.bag_ids[which], info)
-
-    def _with_columns(self, columns: Any) -> Bags:
-        names = None if self.feature_names is None else np.asarray(self.feature_names)[columns].tolist()
-        return self.with_X(self.X[:, columns], feature_names=names)
 
     def _derive(self, X: Matrix, offsets: np.ndarray, bag_ids: Any, info: dict[str, np.ndarray]) -> Bags:
         """Build bags from parts already known to be right, without checking them again."""
@@ -454,7 +414,12 @@ class Bags:
     def singletons(self) -> Bags:
         """Every instance as its own bag, without copying; ids become row numbers of ``X``."""
         offsets = np.arange(self.n_instances + 1, dtype=np.int64)
-        new = self._derive(self.X, offsets, None, self.instance_info)
+        return self._derive(self.X, offsets, None, self.instance_info).numbered()
+
+    def numbered(self, first: int | None = None) -> Bags:
+        """Return the same bags without names, called by position, or by numbers from ``first`` on."""
+        ids = None if first is None else np.arange(first, first + len(self))
+        new = self._derive(self.X, self.offsets, ids, self.instance_info)
         new.ids_given = False
         return new
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bagwise.errors import DataError
+from bagwise.errors import DataError, quoted
 
 _BLOCK = 1 << 20  # values looked at together; small enough to stay in cache
 _MANY = 1 << 25  # values from which more than one thread looks
@@ -70,6 +70,35 @@ def stack_rows(parts: list[Matrix]) -> Matrix:
     return np.concatenate(parts)
 
 
+def rows_of_list(items: list[Any], bag_ids: Any = None) -> tuple[Matrix, np.ndarray]:
+    """One matrix of the 2-D arrays of bags, and the offsets."""
+    if not items:
+        raise DataError("from_list needs at least one bag; for no bags at all use Bags(X[:0], [0])")
+    parts = [part if sparse.issparse(part) else np.asarray(part) for part in items]
+    # the first bag with instances says how wide instances are
+    first = next((j for j, p in enumerate(parts) if p.ndim == 2 and p.shape[0]), None)
+    if first is None:
+        first, width = 0, max((p.shape[1] for p in parts if p.ndim == 2), default=0)
+    else:
+        width = parts[first].shape[1]
+    names = range(len(parts)) if bag_ids is None else bag_ids
+    for i, part in enumerate(parts):
+        if part.ndim == 1 and part.shape[0] == 0:
+            parts[i] = np.empty((0, width))  # a plain [] is an empty bag
+        elif part.ndim != 2:
+            raise DataError(
+                f"bag {quoted(names[i])} has {part.ndim} dimension(s), not 2 (instances x features); "
+                "a single instance is written [x], not x"
+            )
+        elif part.shape[0] and part.shape[1] != width:
+            raise DataError(
+                f"bag {quoted(names[i])} has {part.shape[1]} features, bag {quoted(names[first])} has {width}"
+            )
+    offsets = np.concatenate([[0], np.cumsum([part.shape[0] for part in parts], dtype=np.int64)])
+    filled = [part for part in parts if part.shape[0]] or [np.empty((0, width))]
+    return stack_rows(filled), offsets
+
+
 def as_matrix(X: Any) -> Matrix:
     if sparse.issparse(X):
         csr = sparse.csr_array(X)
@@ -101,8 +130,6 @@ def as_column(name: str, values: Any, length: int) -> np.ndarray:
 
 
 def as_info(info: Any, n_instances: int) -> dict[str, np.ndarray]:
-    if info is None:
-        return {}
     items = info.items() if hasattr(info, "items") else ((c, info[c]) for c in info.columns)
     return {str(name): as_column(f"instance_info {name!r}", v, n_instances) for name, v in items}
 
@@ -134,20 +161,17 @@ def checked_csr(
 
 def first_not_finite(X: Any) -> tuple[int, int] | None:
     """Row and column of the first NaN or infinity."""
-    if sparse.issparse(X):
-        k = _first_bad_value(X.data)
-        return None if k is None else (int(np.searchsorted(X.indptr, k, side="right")) - 1, int(X.indices[k]))
-    k = _first_bad_value(X.reshape(-1))
-    return None if k is None else divmod(k, X.shape[1])
-
-
-def _first_bad_value(values: np.ndarray) -> int | None:
+    values = X.data if sparse.issparse(X) else X.reshape(-1)
     if len(values) < _MANY:
-        return _first_bad_of(values, 0, len(values))
-    from bagwise.compute.threads import cores, in_threads
+        k = _first_bad_of(values, 0, len(values))
+    else:
+        from bagwise.compute.threads import cores, in_threads
 
-    found = in_threads(lambda first, last: _first_bad_of(values, first, last), len(values), min(8, cores()))
-    return next((k for k in found if k is not None), None)
+        found = in_threads(lambda a, b: _first_bad_of(values, a, b), len(values), min(8, cores()))
+        k = next((k for k in found if k is not None), None)
+    if k is None or not sparse.issparse(X):
+        return None if k is None else divmod(k, X.shape[1])
+    return int(np.searchsorted(X.indptr, k, side="right")) - 1, int(X.indices[k])
 
 
 def _first_bad_of(values: np.ndarray, first: int, last: int) -> int | None:

@@ -22,8 +22,6 @@ from bagwise.utils.files import check_file, disk_full, lock
 
 def save_bags(bags: Any, folder: str | Path) -> None:
     """Write the arrays of the bags; see `Bags.save`."""
-    from bagwise.bags._store import save_arrays
-
     arrays = {"offsets": bags.offsets}
     if bags.is_sparse:
         arrays |= {"data": bags.X.data, "indices": bags.X.indices, "indptr": bags.X.indptr}
@@ -37,8 +35,6 @@ def save_bags(bags: Any, folder: str | Path) -> None:
 
 def open_bags(cls: Any, folder: str | Path, check: bool) -> Any:
     """Map the arrays into memory; see `Bags.open`."""
-    from bagwise.bags._store import open_arrays
-
     arrays, facts = open_arrays(folder)
     try:
         width = facts["n_features"]
@@ -47,7 +43,8 @@ def open_bags(cls: Any, folder: str | Path, check: bool) -> Any:
         X = arrays.get("X")
         if X is None:
             parts = arrays["data"], arrays["indices"], arrays["indptr"]
-            X = checked_csr(*parts, width) if check else _unchecked_csr(*parts, width)
+            shape = len(parts[2]) - 1, width
+            X = checked_csr(*parts, width) if check else sparse.csr_array(parts, shape=shape, copy=False)
         bags = cls(
             X,
             arrays["offsets"],
@@ -76,10 +73,6 @@ def _check_values(bags: Any) -> None:
     for values in (bags.bag_ids, *bags.instance_info.values()):
         if values.dtype.kind == "U":
             values.tolist()  # a code point that is none must be found here, not by whoever prints it
-
-
-def _unchecked_csr(data: Any, indices: Any, indptr: Any, n_features: int) -> sparse.csr_array:
-    return sparse.csr_array((data, indices, indptr), shape=(len(indptr) - 1, n_features), copy=False)
 
 
 # ----------------------------------------------------------------------

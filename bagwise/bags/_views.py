@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from bagwise.bags._bags import Bags
 from bagwise.bags._rows import Matrix
+from bagwise.bags.frames import views_html
 from bagwise.errors import DataError, quoted
+
+ONE_VIEW = "instances"  # what the only view of plain bags is called
 
 
 class MultiViewBags:
@@ -169,8 +172,6 @@ class MultiViewBags:
         return MultiViewBags({name: bags[key] for name, bags in self.views.items()})
 
     def _repr_html_(self) -> str:
-        from bagwise.utils.frames import views_html
-
         return views_html(self)
 
     def select(self, names: Iterable[str]) -> MultiViewBags:
@@ -184,3 +185,15 @@ class MultiViewBags:
             and self.view_names == other.view_names
             and all(bags.equals(other[name]) for name, bags in self.views.items())
         )
+
+
+def views_of(bags: Bags | MultiViewBags) -> dict[str, Bags]:
+    """Views by name; the only one of plain bags is called "instances"."""
+    return bags.views if isinstance(bags, MultiViewBags) else {ONE_VIEW: bags}
+
+
+def each_view(bags: Bags | MultiViewBags, change: Callable[[Bags], Bags]) -> Any:
+    """The same change in all views."""
+    if isinstance(bags, MultiViewBags):
+        return MultiViewBags({name: change(view) for name, view in bags.views.items()})
+    return change(bags)

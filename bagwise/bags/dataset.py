@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from bagwise.bags import Bags, MultiViewBags, bag_numbers, instance_rows
-from bagwise.bags.frames import MOST_FLAGS, bag_columns, dataset_frame, parts_of_frame
+from bagwise.bags import ONE_VIEW, Bags, MultiViewBags, bag_numbers, instance_rows, views_of
+from bagwise.bags.columns import Roles
+from bagwise.bags.frames import MOST_FLAGS, bag_columns, dataset_frame, dataset_html
 from bagwise.bags.labels import dense_labels, in_bag_order, label_sets, stored_labels, unknown_label
 from bagwise.errors import DataError, quoted
-from bagwise.utils.columns import Roles
 
 __all__ = ["MOST_FLAGS", "UNKNOWN", "Dataset", "bag_columns"]
 
@@ -86,43 +86,36 @@ class Dataset:
     def __post_init__(self) -> None:
         if not isinstance(self.bags, (Bags, MultiViewBags)):
             raise TypeError(f"bags must be Bags or MultiViewBags, got {type(self.bags).__name__}")
-        Y, names = self._checked_labels()
-        if Y.shape[0] != len(self.bags):
-            raise DataError(f"{Y.shape[0]} rows of labels for {len(self.bags)} bags")
+        n_bags, ids, names = len(self.bags), self.bags.bag_ids, tuple(self.label_names)
+        given = self.__dict__["_Y"]
+        if given is not None:
+            Y, names = stored_labels(in_bag_order(given, self.bags), names or None, ids)
+        elif names:
+            raise DataError(f"{len(names)} label names, but no labels (Y is None)")
+        else:
+            Y = np.zeros((n_bags, 0), dtype=np.int8)
+        if Y.shape[0] != n_bags:
+            raise DataError(f"{Y.shape[0]} rows of labels for {n_bags} bags")
         set_once = object.__setattr__
         set_once(self, "Y", Y)
         set_once(self, "label_names", names)
-        set_once(self, "instance_Y", self._checked_instance_labels())
+        known, bags = self.instance_Y, self.bags
+        if known is not None and isinstance(bags, Bags):
+            known = _instance_labels(known, bags, names)
+        elif known is not None:
+            if not isinstance(known, Mapping):
+                raise TypeError("several views need instance_Y as a mapping view -> labels of its instances")
+            known = {view: _instance_labels(values, bags[view], names) for view, values in known.items()}
+        set_once(self, "instance_Y", known)
         if self.groups is not None:
             groups = np.asarray(in_bag_order(self.groups, self.bags, "groups"))
-            if len(groups) != len(self.bags):
-                raise DataError(f"{len(groups)} groups for {len(self.bags)} bags")
+            if len(groups) != n_bags:
+                raise DataError(f"{len(groups)} groups for {n_bags} bags")
             set_once(self, "groups", groups)
-        splits = {str(k): bag_numbers(v, len(self.bags)) for k, v in self.splits.items()}
+        splits = {str(k): bag_numbers(v, n_bags) for k, v in self.splits.items()}
         set_once(self, "splits", splits)
         if self.recipe is not None and not isinstance(self.recipe, Mapping):
             raise TypeError(f"recipe must be a mapping, got {type(self.recipe).__name__}")
-
-    def _checked_labels(self) -> tuple[Any, tuple[str, ...]]:
-        given = self.__dict__["_Y"]
-        if given is None:
-            if len(self.label_names):
-                raise DataError(f"{len(self.label_names)} label names, but no labels (Y is None)")
-            return np.zeros((len(self.bags), 0), dtype=np.int8), ()
-        names = tuple(self.label_names) or None
-        return stored_labels(in_bag_order(given, self.bags), names, self.bags.bag_ids)
-
-    def _checked_instance_labels(self) -> Any:
-        if self.instance_Y is None:
-            return None
-        if isinstance(self.bags, MultiViewBags):
-            if not isinstance(self.instance_Y, Mapping):
-                raise TypeError("several views need instance_Y as a mapping view -> labels of its instances")
-            return {
-                view: _instance_labels(values, self.bags[view], self.label_names)
-                for view, values in self.instance_Y.items()
-            }
-        return _instance_labels(self.instance_Y, self.bags, self.label_names)
 
     @classmethod
     def from_frame(
@@ -168,6 +161,8 @@ class Dataset:
         >>> Dataset.from_frame(table, features=["f"], labels={"x": "wren;robin", "y": ""}).label_sets
         [['robin', 'wren'], []]
         """
+        from bagwise.bags.table import parts_of_frame  # pyarrow is slow to import
+
         return cls(**{**parts_of_frame(frame, bag, features, labels, instance_label, info), **about})
 
     def to_frame(self) -> Any:
@@ -186,7 +181,59 @@ class Dataset:
         1       1        wren  2.0
         2       1        wren  3.0
         """
+        if isinstance(self.bags, MultiViewBags):
+            views = ", ".join(self.bags.view_names)
+            raise DataError(
+                f"a frame has one row per instance, and views ({views}) have their own; "
+                "use data.bags[view].to_frame()"
+            )
         return dataset_frame(self)
+
+    @classmethod
+    def concat(cls, pieces: Iterable[Dataset]) -> Dataset:
+        """One data set of several, in order; label names that differ become their sorted union.
+
+        Examples
+        --------
+        >>> one = Dataset(Bags([[1.0]], [0, 1]), [["wren"]])
+        >>> two = Dataset(Bags([[2.0]], [0, 1]), [["robin"]])
+        >>> Dataset.concat([one, two]).label_sets
+        [['wren'], ['robin']]
+        """
+        pieces = list(pieces)
+        if not pieces:
+            raise DataError("concat needs at least one Dataset")
+        first = pieces[0]
+        if len(pieces) == 1:
+            return first
+        several = isinstance(first.bags, MultiViewBags)
+        names = joined_names([piece.label_names for piece in pieces])
+        starts = np.cumsum([0] + [len(piece) for piece in pieces])
+        splits: dict[str, list[np.ndarray]] = {}
+        for piece, start in zip(pieces, starts):
+            for name, which in piece.splits.items():
+                splits.setdefault(name, []).append(which + start)
+        groups = [piece.groups for piece in pieces]
+        if any(g is None for g in groups) != all(g is None for g in groups):
+            raise DataError("some pieces have groups and others have none; give them all, or none")
+        known = None
+        if any(piece.instance_Y is not None for piece in pieces):
+            known = {
+                view: np.concatenate([_known_labels(piece, view, names) for piece in pieces])
+                for view in views_of(first.bags)
+            }
+        Y = sparse.vstack([_in_columns(piece, names) for piece in pieces], format="csr") if names else None
+        return replace(
+            first,
+            bags=(MultiViewBags if several else Bags).concat([piece.bags for piece in pieces]),  # type: ignore
+            Y=Y,  # type: ignore[arg-type]
+            label_names=names,
+            instance_Y=known if several or known is None else known[ONE_VIEW],
+            groups=None if groups[0] is None else np.concatenate(groups),  # type: ignore[arg-type]
+            splits={name: np.concatenate(which) for name, which in splits.items()},
+            roles=None,
+            recipe=first.recipe if all(piece.recipe == first.recipe for piece in pieces) else None,
+        )
 
     def __len__(self) -> int:
         return len(self.bags)
@@ -198,8 +245,6 @@ class Dataset:
         return f"Dataset({title}{self.bags!r}, {labels}{known})"
 
     def _repr_html_(self) -> str:
-        from bagwise.utils.frames import dataset_html
-
         return dataset_html(self)
 
     def __getitem__(self, key: Any) -> Dataset:
@@ -293,3 +338,37 @@ def _instance_labels(values: Any, bags: Bags, names: tuple[str, ...]) -> np.ndar
             f"instance {row} (bag {quoted(bag)}) has the label {array[row]}; labels are 0..{len(names) - 1}"
         )
     return array
+
+
+def joined_names(names: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Label names in the order that all have, or sorted where they differ."""
+    different = set(names)
+    if len(different) == 1:
+        return tuple(names[0])
+    return tuple(sorted(set().union(*different)))
+
+
+def _places(piece: Dataset, names: tuple[str, ...]) -> np.ndarray:
+    """Place of each label of a piece among the common names; the last entry is for -1."""
+    place = {name: k for k, name in enumerate(names)}
+    return np.array([place[name] for name in piece.label_names] + [UNKNOWN], dtype=np.int64)
+
+
+def _in_columns(piece: Dataset, names: tuple[str, ...]) -> sparse.csr_array:
+    """Labels of a piece in columns of the common names."""
+    Y = piece.Y_sparse
+    if piece.label_names == names:
+        return Y
+    moved = sparse.csr_array(
+        (Y.data, _places(piece, names)[Y.indices], Y.indptr), shape=(len(piece), len(names))
+    )
+    moved.sort_indices()
+    return moved
+
+
+def _known_labels(piece: Dataset, view: str, names: tuple[str, ...]) -> np.ndarray:
+    """Instance labels of a view by the common names."""
+    known = piece.instance_Y.get(view) if isinstance(piece.instance_Y, Mapping) else piece.instance_Y
+    if known is None:
+        return np.full(views_of(piece.bags)[view].n_instances, UNKNOWN, dtype=np.int64)
+    return _places(piece, names)[known]

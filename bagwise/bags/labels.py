@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bagwise.errors import DataError, quoted
-from bagwise.utils.columns import doubt
+from bagwise.bags.columns import doubt
+from bagwise.errors import DataError, listed, quoted
 
 __all__ = [
     "KEPT_DENSE",
@@ -73,7 +73,7 @@ def stored_labels(
         labels = _from_mapping(labels, bag_ids)
     if sparse.issparse(labels):
         Y = _binary_csr(labels, bag_ids)
-        return _compact(Y), _names_of(Y, names)
+        return Y, _names_of(Y, names)
     if hasattr(labels, "column_names"):  # an Arrow table, whose .columns are not names
         labels = labels.to_pandas() if not hasattr(labels, "iloc") else labels
     if hasattr(labels, "to_frame") and getattr(getattr(labels, "dtype", None), "kind", "O") in "biuf":
@@ -176,7 +176,8 @@ def _is_binary(value: Any) -> bool:
         return False
 
 
-def _binary_csr(labels: Any, bag_ids: Any) -> sparse.csr_array:
+def _binary_csr(labels: Any, bag_ids: Any) -> Any:
+    """A sparse matrix checked to hold 0 and 1 alone; as a plain array unless it is very large."""
     Y = sparse.csr_array(labels, copy=True)
     Y.sum_duplicates()
     Y.eliminate_zeros()
@@ -188,10 +189,7 @@ def _binary_csr(labels: Any, bag_ids: Any) -> sparse.csr_array:
             f"bag {quoted(bag)} has the value {Y.data[wrong[0]]} for label {Y.indices[wrong[0]]}; "
             "expected 0 or 1"
         )
-    return Y.astype(np.int8)
-
-
-def _compact(Y: sparse.csr_array) -> Any:
+    Y = Y.astype(np.int8)
     return Y.toarray() if Y.shape[0] * Y.shape[1] <= KEPT_DENSE else Y
 
 
@@ -230,7 +228,9 @@ def _from_names(rows: list[Any], names: Any, bag_ids: Any) -> tuple[Any, tuple[s
         indices += sorted({column[name] for name in row})
         indptr.append(len(indices))
     ones = np.ones(len(indices), dtype=np.int8)
-    return _compact(sparse.csr_array((ones, indices, indptr), shape=(len(sets), len(names)))), names
+    return _binary_csr(
+        sparse.csr_array((ones, indices, indptr), shape=(len(sets), len(names))), bag_ids
+    ), names
 
 
 def _holds_text(row: Any) -> bool:
@@ -329,8 +329,7 @@ def _order_by_id(index: Any, bags: Any, what: str) -> list[int] | None:
         raise DataError(f"two bags have the id {quoted(twice)}; {what} cannot be matched to them by id")
     missing = [i for i in ids if i not in place]
     if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise DataError(f"no {what} for bag {quoted(missing[0])}{more}; {advice}")
+        raise DataError(f"no {what} for bag {listed(missing, 1, show=quoted)}; {advice}")
     if len(keys) != len(ids):
         known = set(ids)
         extra = next(key for key in keys if key not in known)

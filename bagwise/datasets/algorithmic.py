@@ -229,7 +229,9 @@ def make_order_trap(
     rows = np.flatnonzero((kinds == 1) & ends)
     inward = np.where(rows == offsets[index[rows]], rows + 1, rows - 1)
     kinds[rows], kinds[inward] = 0, 1
-    kinds, offsets = _with_marker(kinds, offsets, first=y == is_test)
+    # one instance of kind 2, the marker, at the beginning or at the end of each bag
+    kinds = np.insert(kinds, np.where(y == is_test, offsets[:-1], offsets[1:]), 2)
+    offsets = offsets + np.arange(len(offsets))
     centres = np.zeros((3, n_features), dtype=np.float32)
     centres[1, 0], centres[2, 1] = 4.0, 8.0
     X = gaussian_instances(rng, centres, kinds, _SPREAD)
@@ -256,11 +258,6 @@ def _instances_of_kinds(rng: np.random.Generator, counts: np.ndarray) -> tuple[n
     kinds = np.repeat(np.tile(np.arange(n_kinds), n_bags), counts.ravel())
     sizes = counts.sum(axis=1)
     return kinds[shuffle_within(rng, np.repeat(np.arange(n_bags), sizes))], to_offsets(sizes)
-
-
-def _with_marker(kinds: np.ndarray, offsets: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Add one instance of kind 2 at the beginning or at the end of each bag."""
-    return np.insert(kinds, np.where(first, offsets[:-1], offsets[1:]), 2), offsets + np.arange(len(offsets))
 
 
 def _trap(

@@ -14,7 +14,7 @@ import numpy as np
 
 from bagwise.bags import Bags
 from bagwise.bags.dataset import Dataset
-from bagwise.datasets.letters import find_letters, make_letter_words, read_letters, words_of
+from bagwise.datasets.characters import find_letters, make_letter_words, read_letters, words_of
 from bagwise.errors import DataError, DownloadError
 from bagwise.io import arff, arff_pair, c45, csv, matlab, sentences
 from bagwise.io._source import read_text

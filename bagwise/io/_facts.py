@@ -1,25 +1,21 @@
-"""The facts of a data set that are not arrays, as JSON: what `parquet` and `npz` keep beside the numbers."""
+"""What `parquet` and `npz` keep beside the numbers, as JSON, and what other formats cannot keep."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from bagwise.bags import Bags, MultiViewBags
+from bagwise.bags import ONE_VIEW, Bags, MultiViewBags, views_of
+from bagwise.bags.arrow import LONGEST_NAME, as_text
 from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError
-from bagwise.utils.arrays import as_text
+from bagwise.io._source import check_finite, check_unique_ids
 
 VERSION = 1
-ONE_VIEW = "instances"  # what the only view is called in a file
 _ABOUT = ("name", "description", "citation", "licence")
-
-
-def views_of(dataset: Dataset) -> dict[str, Bags]:
-    """All views by name; the only one of plain `Bags` is called "instances"."""
-    return dataset.bags.views if isinstance(dataset.bags, MultiViewBags) else {ONE_VIEW: dataset.bags}
 
 
 def instance_labels_of(dataset: Dataset) -> dict[str, np.ndarray]:
@@ -38,7 +34,7 @@ def facts_of(dataset: Dataset) -> dict[str, Any]:
     facts["label_names"] = list(dataset.label_names)
     facts["splits"] = list(dataset.splits)
     facts["views"] = {}
-    for name, bags in views_of(dataset).items():
+    for name, bags in views_of(dataset.bags).items():
         facts["views"][name] = {
             "n_instances": bags.n_instances,
             "n_features": bags.n_features,
@@ -117,3 +113,60 @@ def rebuild(
     about["recipe"] = facts["recipe"] if isinstance(facts.get("recipe"), dict) else None
     names = tuple(map(str, facts["label_names"]))
     return Dataset(bags, Y, names, instance_Y=known, groups=groups, splits=splits, **about)
+
+
+# ----------------------------------------------------------------------
+# What formats ask of a data set before they write it, and what they have no place for
+
+
+_CALLED = {
+    "instance_Y": "labels of instances",
+    "groups": "groups",
+    "splits": "published parts",
+    "instance_info": "facts about instances",
+    "licence": "the licence",
+    "recipe": "the recipe, by which models take raw files,",
+}
+
+
+def lost_facts(dataset: Dataset, names: Sequence[str]) -> list[str]:
+    """Which of these the data set has: fields of a `Dataset`, or ``instance_info``.
+
+    Examples
+    --------
+    >>> lost_facts(Dataset(Bags([[1.0]], [0, 1]), [["wren"]], groups=[1]), ("groups", "splits"))
+    ['groups']
+    """
+
+    def has(name: str) -> bool:
+        value = dataset.bags.instance_info if name == "instance_info" else getattr(dataset, name)  # type: ignore
+        return value is not None and len(value) > 0
+
+    return [_CALLED.get(name, f"the {name}") for name in names if has(name)]
+
+
+def writable_bags(dataset: Dataset, format_name: str) -> Bags:
+    """The bags, if there is at least one, of one view, finite, with unique ids that are not empty.
+
+    Examples
+    --------
+    >>> writable_bags(Dataset(Bags([[1.0]], [0, 1]), [["wren"]]), "ARFF")
+    Bags(1 bags, 1 instances, 1 features, dense float64)
+    """
+    bags = dataset.bags
+    if not isinstance(bags, Bags):
+        raise DataError(
+            f"{format_name} holds one view, this set has {len(bags.views)}; write .parquet instead"
+        )
+    if not len(bags):
+        raise DataError(f"the set has no bags; without bags it is no {format_name}, write .parquet instead")
+    for i in bags.bag_ids.tolist():
+        if isinstance(i, str) and not 0 < len(i) <= LONGEST_NAME:
+            problem = f"a bag has {len(i):,} characters in its id" if i else "a bag has the empty id ''"
+            raise DataError(f"{problem}; in {format_name} ids have 1 to {LONGEST_NAME}. Rename it")
+    try:
+        check_finite(bags.X, bags.offsets, bags.bag_ids, "", feature_names=bags.feature_names)
+        check_unique_ids(bags.bag_ids, "")
+    except DataError as error:
+        raise DataError(error.message) from None  # the place is the caller's to name
+    return bags

@@ -1,14 +1,15 @@
-"""Rows of numbers written as text: converted in bulk, looked at one by one only to find what is wrong."""
+"""Numbers written as text, and what numbers and classes mean for bags; in bulk, one by one only to blame."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from os import PathLike
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from bagwise.bags.labels import label_matrix
 from bagwise.errors import DataError
 
 _BLOCK = 1 << 20  # values converted together: bounds the memory for their texts
@@ -22,7 +23,6 @@ def parse_rows(
     rows: Sequence[str],
     lines: Sequence[int],
     width: int,
-    path: str | PathLike[str],
     unit: str = "row",
 ) -> np.ndarray:
     """Convert rows of comma-separated numbers to a matrix.
@@ -35,8 +35,6 @@ def parse_rows(
         The line of the file that each row comes from.
     width : int
         Number of values that every row must have.
-    path : path
-        The file, for messages.
     unit : str, default="row"
         What a row is called in messages.
 
@@ -46,18 +44,18 @@ def parse_rows(
 
     Examples
     --------
-    >>> parse_rows(["1,2.5", "-3, 4E-1"], [7, 8], 2, "toy.arff").tolist()
+    >>> parse_rows(["1,2.5", "-3, 4E-1"], [7, 8], 2).tolist()
     [[1.0, 2.5], [-3.0, 0.4]]
-    >>> parse_rows(["1,2.5", "-3"], [7, 8], 2, "toy.arff")
+    >>> parse_rows(["1,2.5", "-3"], [7, 8], 2)
     Traceback (most recent call last):
     ...
-    bagwise.errors.DataError: toy.arff, line 8: expected 2 values in each row, found 1
+    bagwise.errors.DataError: line 8: expected 2 values in each row, found 1
     """
     # Before any memory is asked for: the widths bound it by the length of the text.
     for row, line in zip(rows, lines):
         if row.count(",") != width - 1:
             found = row.count(",") + 1 if row.strip() else 0
-            raise DataError(f"expected {width} values in each {unit}, found {found}", path=path, line=line)
+            raise DataError(f"expected {width} values in each {unit}, found {found}", line=line)
     X = np.empty((len(rows), width))
     step = max(_BLOCK // width, 1)
     for a in range(0, len(rows), step):
@@ -66,32 +64,28 @@ def parse_rows(
         try:
             X[a : a + step] = pa.array(values).cast(pa.float64()).to_numpy().reshape(-1, width)
         except (pa.ArrowInvalid, UnicodeError):
-            X[a : a + step] = [_slow(row, line, path) for row, line in zip(block, lines[a : a + step])]
+            X[a : a + step] = [_slow(row, line) for row, line in zip(block, lines[a : a + step])]
     return X
 
 
-def _slow(row: str, line: int, path: str | PathLike[str]) -> list[float]:
+def _slow(row: str, line: int) -> list[float]:
     values = []
     for k, text in enumerate(row.split(","), 1):
         text = text.strip()
         if not _NUMBER.fullmatch(text):
             if text in ("", "?"):
-                raise DataError(
-                    f"value {k} is missing; fill or drop such instances first", path=path, line=line
-                )
-            raise DataError(f"value {k} is {text[:40]!r}, expected a number", path=path, line=line)
+                raise DataError(f"value {k} is missing; fill or drop such instances first", line=line)
+            raise DataError(f"value {k} is {text[:40]!r}, expected a number", line=line)
         values.append(float(text))
     return values
 
 
-def whole_numbers(
-    values: np.ndarray, lines: Sequence[int] | None, path: str | PathLike[str], what: str, low: int = 0
-) -> np.ndarray:
+def whole_numbers(values: np.ndarray, lines: Sequence[int] | None, what: str, low: int = 0) -> np.ndarray:
     """Check that numbers are integers of at least ``low`` and return them as int64.
 
     Examples
     --------
-    >>> whole_numbers(np.array([3.0, 1.0]), [1, 2], "toy.arff", "class")
+    >>> whole_numbers(np.array([3.0, 1.0]), [1, 2], "class")
     array([3, 1])
     """
     with np.errstate(invalid="ignore"):
@@ -101,7 +95,194 @@ def whole_numbers(
         place = f"row {k + 1}: " if lines is None else ""
         raise DataError(
             f"{place}{what} is {values[k]:g}, expected an integer of at least {low}",
-            path=path,
             line=None if lines is None else int(lines[k]),
         )
     return values.astype(np.int64)
+
+
+# ----------------------------------------------------------------------
+# Text of unsigned integers and angle brackets, cut into numbers with array operations alone
+
+
+_DIGITS = 18  # more would not fit int64
+
+
+class Tokens:
+    r"""The numbers of a text, with what is around each.
+
+    Parameters
+    ----------
+    content : bytes
+        Digits, blanks, line ends and brackets.
+    brackets : bool, default=True
+        Whether ``<`` and ``>`` are allowed.
+    groups : bool, default=False
+        Whether brackets enclose several numbers instead of one.
+
+    Attributes
+    ----------
+    values : array of int64
+        The numbers.
+    lines : array of int64
+        The line of each, from 1.
+    bracketed : array of bool
+        Which stand in brackets of their own (not with ``groups``).
+    group_sizes, group_lines : arrays of int64
+        Numbers in each pair of brackets, and its line (with ``groups``).
+
+    Examples
+    --------
+    >>> tokens = Tokens(b"<2> 15 7\n<1> 3")
+    >>> tokens.values.tolist(), tokens.bracketed.tolist(), tokens.lines.tolist()
+    ([2, 15, 7, 1, 3], [True, False, False, True, False], [1, 1, 1, 2, 2])
+    """
+
+    def __init__(self, content: bytes, brackets: bool = True, groups: bool = False) -> None:
+        if strange := content.translate(None, b"0123456789 \t\r\n" + (b"<>" if brackets else b"")):
+            line = content.count(b"\n", 0, content.index(strange[:1])) + 1
+            raise DataError(f"the character {strange[:1].decode('latin-1')!r} among numbers", line=line)
+        # a blank at both ends spares special cases for the first and the last number
+        letters = np.frombuffer(b" " + content + b" ", dtype=np.uint8)
+        digit = letters >= ord("0")
+        digit &= letters <= ord("9")
+        edges = np.flatnonzero(digit[1:] != digit[:-1]) + 1
+        starts, ends = edges[::2], edges[1::2]  # a number is letters[start:end]
+        self._newlines = np.flatnonzero(letters == ord("\n"))
+        self.lines = self._line_of(starts)
+        long = np.flatnonzero(ends - starts > _DIGITS)
+        if long.size:
+            raise DataError("a number too large to be true", line=int(self.lines[long[0]]))
+        plain = content.translate(bytes.maketrans(b"<>", b"  "))
+        self.values = np.fromstring(plain, dtype=np.int64, sep=" ") if len(starts) else np.empty(0, np.int64)
+        if len(self.values) != len(starts):
+            raise DataError("numbers that cannot be told apart")
+        opens, closes = np.flatnonzero(letters == ord("<")), np.flatnonzero(letters == ord(">"))
+        if groups:
+            self._find_groups(opens, closes, starts)
+        else:
+            self.bracketed = letters[starts - 1] == ord("<")
+            closed = letters[ends] == ord(">") if len(ends) else self.bracketed
+            stray = np.flatnonzero(self.bracketed != closed)
+            if stray.size:
+                raise DataError("a bracket without its partner", line=int(self.lines[stray[0]]))
+            for found in (opens, closes):
+                if len(found) != self.bracketed.sum():
+                    beside = starts - 1 if found is opens else ends
+                    lost = np.setdiff1d(found, beside)[:1]
+                    raise DataError("a bracket without a number", line=int(self._line_of(lost)[0]))
+
+    def check_binary(self) -> None:
+        """Refuse numbers other than 0 and 1."""
+        wrong = np.flatnonzero(self.values > 1)
+        if wrong.size:
+            raise DataError(
+                f"a label is {self.values[wrong[0]]}, expected 0 or 1", line=int(self.lines[wrong[0]])
+            )
+
+    def _line_of(self, places: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self._newlines, places) + 1
+
+    def _find_groups(self, opens: np.ndarray, closes: np.ndarray, starts: np.ndarray) -> None:
+        """Match brackets; they neither nest nor leave a number outside nor run over a line."""
+        n = min(len(opens), len(closes))
+        wrong = (opens[:n] > closes[:n]) | (self._line_of(opens[:n]) != self._line_of(closes[:n]))
+        wrong[1:] |= opens[1:n] < closes[:n][:-1]
+        if wrong.any() or len(opens) != len(closes):
+            k = int(np.flatnonzero(wrong)[0]) if wrong.any() else n
+            place = opens[k : k + 1] if k < len(opens) else closes[k : k + 1]
+            raise DataError("a bracket without its partner", line=int(self._line_of(place)[0]))
+        before = np.searchsorted(starts, opens)
+        self.group_sizes = np.searchsorted(starts, closes) - before
+        self.group_lines = self._line_of(opens)
+        if self.group_sizes.sum() != len(starts):
+            inside = np.zeros(len(starts) + 1, dtype=np.int64)
+            np.add.at(inside, before, 1)
+            np.add.at(inside, before + self.group_sizes, -1)
+            lost = int(np.flatnonzero(np.cumsum(inside[:-1]) == 0)[0])
+            raise DataError("a number outside brackets", line=int(self.lines[lost]))
+
+
+# ----------------------------------------------------------------------
+# From rows with a bag name on each to bags: grouping, names, and labels that must agree within a bag
+
+
+POSITIVE = "positive"  # the one label of sets that only tell positive from negative bags
+
+
+def label_per_bag(
+    values: np.ndarray,
+    offsets: np.ndarray,
+    ids: np.ndarray,
+    lines: Sequence[int] | np.ndarray | None = None,
+) -> np.ndarray:
+    """The label of each bag, from a column (in bag order) that repeats it on every row.
+
+    Examples
+    --------
+    >>> label_per_bag(np.array([1, 1, 0]), np.array([0, 2, 3]), np.array(["a", "b"]))
+    array([1, 0])
+    """
+    first = values[offsets[:-1]]
+    differs = np.flatnonzero(values != np.repeat(first, np.diff(offsets)))
+    if differs.size:
+        row = differs[0]
+        bag = int(np.searchsorted(offsets, row, side="right")) - 1
+        raise DataError(
+            f"bag {ids[bag].item()!r} has the label {values[row].item()!r} here and {first[bag].item()!r} "
+            "on an earlier row; a label is the bag's",
+            line=None if lines is None else int(lines[row]),
+        )
+    return first
+
+
+def classes_to_labels(
+    classes: np.ndarray, names: Sequence[str] | None = None, origin: int = 0
+) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
+    """One class per bag as a label matrix: 0/1 become one label, other classes one label each.
+
+    With ``names``, class ``origin + k`` is label ``k``; one name stands for the positive class.
+
+    Returns
+    -------
+    Y : label matrix
+    names : label names
+    known : the class of each label
+
+    Examples
+    --------
+    >>> Y, names, known = classes_to_labels(np.array([0, 1, 1]))
+    >>> Y.ravel().tolist(), names, known.tolist()
+    ([0, 1, 1], ('positive',), [1])
+    >>> classes_to_labels(np.array([4, 1, 2]))[1]
+    ('1', '2', '4')
+    """
+    known = np.unique(classes)
+    if origin == 0 and np.isin(known, [0, 1]).all() and (names is None or len(names) == 1):
+        return classes.reshape(-1, 1).astype(np.int8), tuple(names or [POSITIVE]), np.array([1])
+    if names is not None:
+        known = np.arange(origin, origin + len(names))
+        outside = classes[~np.isin(classes, known)]
+        if outside.size:
+            raise DataError(f"class {outside[0]} has no name: {len(names)} label names were given")
+    Y = (classes[:, None] == known).astype(np.int8)
+    return *label_matrix(Y, [str(k) for k in known] if names is None else names), known
+
+
+def check_instance_labels(
+    Y: np.ndarray,
+    instance_Y: np.ndarray,
+    offsets: np.ndarray,
+    bag_ids: Any,
+    lines: Sequence[int] | np.ndarray | None = None,
+) -> None:
+    """Refuse an instance whose label its bag does not have: one of the two must be wrong."""
+    index = np.repeat(np.arange(len(Y)), np.diff(offsets))
+    wrong = np.flatnonzero((instance_Y >= 0) & (Y[index, instance_Y] == 0))
+    if wrong.size:
+        row = wrong[0]
+        bag = index[row]
+        raise DataError(
+            f"instance {row - offsets[bag] + 1} of bag {np.asarray(bag_ids)[bag].item()!r} has label "
+            f"{instance_Y[row]}, which its bag has not",
+            line=None if lines is None else int(lines[row]),
+        )

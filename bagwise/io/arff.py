@@ -31,31 +31,27 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags
+from bagwise.bags.arrow import natural_ids
 from bagwise.bags.dataset import Dataset
 from bagwise.bags.labels import unknown_label
 from bagwise.errors import DataError
-from bagwise.io._arff_header import (
+from bagwise.io._arff_grammar import (
     Attribute,
     Header,
     arff_lines,
     is_arff,
     is_relational,
+    label_list,
     quote,
     read_header,
+    read_label_list,
     split_fields,
     unescape,
 )
-from bagwise.io._checks import check_finite, check_unique_ids
-from bagwise.io._grouping import natural_ids
-from bagwise.io._mulan_xml import label_list, read_label_list
+from bagwise.io._facts import lost_facts, writable_bags
 from bagwise.io._numbers import parse_rows
-from bagwise.io._source import MAX_BYTES, blame
-from bagwise.io._writable import lost_facts, writable_bags
+from bagwise.io._source import MAX_BYTES, blame, check_finite, check_unique_ids, of_file
 from bagwise.utils.files import replacing
-
-NAME = "arff"
-DESCRIPTION = "ARFF with a relational attribute, one line per bag (Weka, Mulan, MIML library)"
-SUFFIXES = (".arff",)
 
 _ID = re.compile(r"(bag)?[ _-]?(id|name|number)( of this file)?|bag", re.IGNORECASE)  # what ids are called
 _PAIR = re.compile(r".+_[12]\.arff(\.gz)?", re.IGNORECASE)
@@ -68,6 +64,7 @@ def recognises(path: Path, head: bytes) -> bool:
     return is_relational(head) or not _PAIR.fullmatch(path.name)
 
 
+@of_file
 def read(
     path: str | Path,
     *,
@@ -108,9 +105,9 @@ def read(
     """
     path = Path(path)
     lines = arff_lines(path, max_bytes)
-    header = read_header(lines, path)
+    header = read_header(lines)
     names = _label_names(header, path, xml, labels, max_bytes)
-    bag_at, id_at = _roles(header, names, path)
+    bag_at, id_at = _roles(header, names)
     columns = [next(k for k, a in enumerate(header.attributes) if a.name == name) for name in names]
     known_ids = set(header.attributes[id_at].values) if id_at is not None else set()
 
@@ -118,61 +115,49 @@ def read(
     row_lines: list[int] = []
     sizes, ids, Y, bag_lines = [], [], [], []
     for line, text in lines:
-        fields = _fields(text, len(header.attributes), path, line)
+        fields = _fields(text, len(header.attributes), line)
         field = fields[bag_at]
         instances = field.split("\\n") if field.strip() else []
         rows += instances
         row_lines += [line] * len(instances)
         sizes.append(len(instances))
-        Y.append([_binary(fields[k], header.attributes[k], path, line) for k in columns])
+        Y.append([_binary(fields[k], header.attributes[k], line) for k in columns])
         bag_lines.append(line)
         if id_at is not None:
             name = unescape(fields[id_at])
             if known_ids and name not in known_ids:
-                raise DataError(
-                    f"the id {name!r} is not among those that the header declares", path=path, line=line
-                )
+                raise DataError(f"the id {name!r} is not among those that the header declares", line=line)
             ids.append(name)
     if not sizes:
-        raise DataError("no bags after @data", path=path)
+        raise DataError("no bags after @data")
 
     features = header.attributes[bag_at].inner
-    X = parse_rows(rows, row_lines, len(features), path, unit="instance")
+    X = parse_rows(rows, row_lines, len(features), unit="instance")
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    bag_ids = natural_ids(ids, bag_lines, path) if id_at is not None else None
+    bag_ids = natural_ids(ids, bag_lines) if id_at is not None else None
     check_unique_ids(bag_ids, path, bag_lines)
     feature_names = [a.name for a in features]
     check_finite(X, offsets, bag_ids, path, row_lines, feature_names)
-    with blame(path):
-        bags = Bags(X, offsets, bag_ids=bag_ids, feature_names=feature_names)
-        matrix = np.array(Y, dtype=np.int8).reshape(len(sizes), len(names))
-        return Dataset(bags, matrix, tuple(names), name=header.relation)
+    bags = Bags(X, offsets, bag_ids=bag_ids, feature_names=feature_names)
+    matrix = np.array(Y, dtype=np.int8).reshape(len(sizes), len(names))
+    return Dataset(bags, matrix, tuple(names), name=header.relation)
 
 
-def check_writable(dataset: Dataset) -> None:
-    """Refuse what ARFF cannot hold."""
-    writable_bags(dataset, "ARFF")
+_LEFT_OUT = (
+    "instance_Y",
+    "instance_info",
+    "groups",
+    "splits",
+    "description",
+    "citation",
+    "licence",
+    "recipe",
+)
 
 
-def lost(dataset: Dataset) -> list[str]:
-    """What ARFF has no place for."""
-    facts = (
-        "instance_Y",
-        "instance_info",
-        "groups",
-        "splits",
-        "description",
-        "citation",
-        "licence",
-        "recipe",
-    )
-    return lost_facts(dataset, facts)
+def write(dataset: Dataset, path: str | Path) -> list[str]:
+    """Write bags and labels as ARFF; returns what the format has no room for, such as instance labels.
 
-
-def write(dataset: Dataset, path: str | Path) -> None:
-    """Write bags and labels as ARFF.
-
-    The format has no room for instance labels, instance facts, groups and splits: they are left out.
     A path that ends in ``.gz`` is compressed.
     """
     path = Path(path)
@@ -205,6 +190,7 @@ def write(dataset: Dataset, path: str | Path) -> None:
             dense = bag.toarray() if sparse.issparse(bag) else bag
             field = "\\n".join(",".join(map(repr, row)) for row in dense.tolist())
             handle.write(",".join([bag_id, f'"{field}"', *map(str, y.tolist())]) + "\n")
+    return lost_facts(dataset, _LEFT_OUT)
 
 
 def _opened(path: Path) -> IO[str]:
@@ -246,7 +232,7 @@ def _label_names(
     if labels is not None:
         for name in labels:
             if name not in known:
-                raise unknown_label(name, known).at(path)
+                raise unknown_label(name, known)
         return list(labels)
     beside = _label_list_path(path)
     if xml is None and beside.exists():
@@ -262,22 +248,20 @@ def _label_names(
     return [name for name in known if name in listed]
 
 
-def _roles(header: Header, labels: Sequence[str], path: Path) -> tuple[int, int | None]:
+def _roles(header: Header, labels: Sequence[str]) -> tuple[int, int | None]:
     """Positions of the relational attribute and, where there is one, of the bag id."""
     relational = [k for k, a in enumerate(header.attributes) if a.kind == "relational"]
     if len(relational) != 1:
         raise DataError(
-            f"{len(relational)} relational attributes, expected one that holds the instances of a bag",
-            path=path,
+            f"{len(relational)} relational attributes, expected one that holds the instances of a bag"
         )
     bag = header.attributes[relational[0]]
     if not bag.inner:
-        raise DataError(f"the relational attribute {bag.name!r} has no attributes", path=path, line=bag.line)
+        raise DataError(f"the relational attribute {bag.name!r} has no attributes", line=bag.line)
     for inner in bag.inner:
         if inner.kind != "numeric":
             raise DataError(
                 f"attribute {inner.name!r} is {inner.kind}, expected numeric; recode it as numbers first",
-                path=path,
                 line=inner.line,
             )
     others = [
@@ -289,27 +273,24 @@ def _roles(header: Header, labels: Sequence[str], path: Path) -> tuple[int, int 
             f"attribute {extra.name!r} is neither a label nor the bag id "
             f"({header.attributes[others[0]].name!r}); labels are the attributes with the values {{0,1}}, "
             "those of the .xml file, or labels=[...]" + ("" if labels else "; none was found"),
-            path=path,
             line=extra.line,
         )
     return relational[0], others[0] if others else None
 
 
-def _fields(text: str, expected: int, path: Path, line: int) -> list[str]:
+def _fields(text: str, expected: int, line: int) -> list[str]:
     if text.startswith("{"):
-        raise DataError(
-            "sparse ARFF rows {...} are not supported; write them out in full", path=path, line=line
-        )
+        raise DataError("sparse ARFF rows {...} are not supported; write them out in full", line=line)
     try:
         fields = split_fields(text)
     except DataError as error:
-        raise error.at(path, line) from None
+        raise DataError(error.message, line=line) from None
     if len(fields) != expected:
-        raise DataError(f"expected {expected} fields, found {len(fields)}", path=path, line=line)
+        raise DataError(f"expected {expected} fields, found {len(fields)}", line=line)
     return fields
 
 
-def _binary(text: str, attribute: Attribute, path: Path, line: int) -> int:
+def _binary(text: str, attribute: Attribute, line: int) -> int:
     if text not in ("0", "1"):
-        raise DataError(f"label {attribute.name!r} is {text[:40]!r}, expected 0 or 1", path=path, line=line)
+        raise DataError(f"label {attribute.name!r} is {text[:40]!r}, expected 0 or 1", line=line)
     return int(text)

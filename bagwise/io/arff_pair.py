@@ -15,15 +15,9 @@ import numpy as np
 from bagwise.bags import Bags
 from bagwise.bags.dataset import UNKNOWN, Dataset
 from bagwise.errors import DataError
-from bagwise.io._arff_header import arff_lines, is_arff, is_relational, read_header
-from bagwise.io._checks import check_finite
-from bagwise.io._grouping import classes_to_labels
-from bagwise.io._numbers import parse_rows, whole_numbers
-from bagwise.io._source import MAX_BYTES, blame
-
-NAME = "arff-pair"
-DESCRIPTION = "Pair of ARFF files: <stem>_1.arff lists instances, <stem>_2.arff bags"
-SUFFIXES = ("_1.arff", "_2.arff")
+from bagwise.io._arff_grammar import arff_lines, is_arff, is_relational, read_header
+from bagwise.io._numbers import classes_to_labels, parse_rows, whole_numbers
+from bagwise.io._source import MAX_BYTES, blame, check_finite, of_file
 
 _HALF = re.compile(r"(.+)_[12]\.arff(?:\.gz)?", re.IGNORECASE)
 _WHOLE = re.compile(r"(.+?)(?:\.arff)?(?:\.gz)?", re.IGNORECASE)
@@ -36,6 +30,7 @@ def recognises(path: Path, head: bytes) -> bool:
     return bool(_HALF.fullmatch(path.name) and is_arff(head) and not is_relational(head))
 
 
+@of_file
 def read(
     path: str | Path, *, max_bytes: int = MAX_BYTES, label_names: Sequence[str] | None = None
 ) -> Dataset:
@@ -72,27 +67,24 @@ def read(
     table, lines, features = _table(first, max_bytes)
     if len(features) < 2:
         raise DataError("expected features and a class, found one column", path=first)
-    counts_table, bag_lines, columns = _table(second, max_bytes)
-    if len(columns) != 2:
-        raise DataError(
-            f"{len(columns)} columns, expected two: number of instances, class",
-            path=second,
-            line=bag_lines[0],
-        )
-    sizes = whole_numbers(counts_table[:, 0], bag_lines, second, "the number of instances")
-    classes = whole_numbers(counts_table[:, 1], bag_lines, second, "the class")
-    offsets = _offsets(sizes, len(table), first, second, bag_lines)
-    instance_classes = whole_numbers(table[:, -1], lines, first, "the class")
-    X = np.ascontiguousarray(table[:, :-1])
-    check_finite(X, offsets, None, first, lines, features[:-1])
-
+    counts, bag_lines, columns = _table(second, max_bytes)
+    with blame(second):
+        if len(columns) != 2:
+            expected = "expected two: number of instances, class"
+            raise DataError(f"{len(columns)} columns, {expected}", line=bag_lines[0])
+        sizes = whole_numbers(counts[:, 0], bag_lines, "the number of instances")
+        classes = whole_numbers(counts[:, 1], bag_lines, "the class")
+        offsets = _offsets(sizes, len(table), first.name, bag_lines)
+    with blame(first):
+        instance_classes = whole_numbers(table[:, -1], lines, "the class")
+        X = np.ascontiguousarray(table[:, :-1])
+        check_finite(X, offsets, None, first, lines, features[:-1])
     with blame(second):
         Y, names, known = classes_to_labels(classes, label_names)
-    says_more = bool((instance_classes != np.repeat(classes, sizes)).any())
-    instance_Y = (
-        _instance_labels(instance_classes, classes, offsets, known, first, lines) if says_more else None
-    )
     with blame(first):
+        instance_Y = None
+        if (instance_classes != np.repeat(classes, sizes)).any():
+            instance_Y = _instance_labels(instance_classes, classes, offsets, known, lines)
         bags = Bags(X, offsets, feature_names=features[:-1])
         return Dataset(bags, Y, names, instance_Y=instance_Y, name=_stem(first))
 
@@ -102,7 +94,6 @@ def _instance_labels(
     classes: np.ndarray,
     offsets: np.ndarray,
     known: np.ndarray,
-    path: Path,
     lines: Sequence[int],
 ) -> np.ndarray:
     """Label index of each instance; an instance of another class than its bag has none of the bag's."""
@@ -115,50 +106,40 @@ def _instance_labels(
             raise DataError(
                 f"an instance of class {given[row]} in bag {bag} of class {of_bag[row]}; a bag with a "
                 "positive instance is positive, and instances are 0 or 1",
-                path=path,
                 line=lines[row],
             )
     named = (given == of_bag) & np.isin(given, known)
     return np.where(named, np.searchsorted(known, given), UNKNOWN)
 
 
-def _offsets(
-    sizes: np.ndarray, n_instances: int, first: Path, second: Path, lines: Sequence[int]
-) -> np.ndarray:
+def _offsets(sizes: np.ndarray, n_instances: int, first: str, lines: Sequence[int]) -> np.ndarray:
     offsets = np.concatenate([[0], np.cumsum(np.minimum(sizes, n_instances + 1))])
     beyond = np.flatnonzero(offsets[1:] > n_instances)
     if beyond.size:
-        raise DataError(
-            f"the bags up to here have more than the {n_instances} instances of {first.name}",
-            path=second,
-            line=lines[beyond[0]],
-        )
+        problem = f"the bags up to here have more than the {n_instances} instances of {first}"
+        raise DataError(problem, line=lines[beyond[0]])
     if offsets[-1] != n_instances:
-        raise DataError(
-            f"the bags have {offsets[-1]} instances in all, {first.name} has {n_instances}",
-            path=second,
-            line=lines[-1],
-        )
+        problem = f"the bags have {offsets[-1]} instances in all, {first} has {n_instances}"
+        raise DataError(problem, line=lines[-1])
     return offsets.astype(np.int64)
 
 
+@of_file
 def _table(path: Path, max_bytes: int) -> tuple[np.ndarray, list[int], list[str]]:
     lines = arff_lines(path, max_bytes)
-    header = read_header(lines, path)
+    header = read_header(lines)
     for attribute in header.attributes:
         if attribute.kind not in ("numeric", "nominal"):
             raise DataError(
-                f"attribute {attribute.name!r} is {attribute.kind}, expected numeric",
-                path=path,
-                line=attribute.line,
+                f"attribute {attribute.name!r} is {attribute.kind}, expected numeric", line=attribute.line
             )
     if not header.attributes:
-        raise DataError("no attributes", path=path)
+        raise DataError("no attributes")
     rows = list(lines)
     if not rows:
-        raise DataError("no rows after @data", path=path)
+        raise DataError("no rows after @data")
     numbers = [line for line, _ in rows]
-    table = parse_rows([text for _, text in rows], numbers, len(header.attributes), path)
+    table = parse_rows([text for _, text in rows], numbers, len(header.attributes))
     return table, numbers, [attribute.name for attribute in header.attributes]
 
 

@@ -9,29 +9,26 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from bagwise.bags import Bags
+from bagwise.bags.arrow import group_rows, natural_ids
 from bagwise.bags.dataset import Dataset
 from bagwise.bags.labels import label_matrix, unknown_label
 from bagwise.errors import DataError
-from bagwise.io._checks import check_finite
-from bagwise.io._grouping import POSITIVE, group_by_first, label_per_bag, natural_ids
-from bagwise.io._numbers import parse_rows
-from bagwise.io._source import MAX_BYTES, blame, numbered_lines
-
-NAME = "c45"
-DESCRIPTION = "C4.5 text: rows of bag, instance, features, label; column names in a .names file"
-SUFFIXES = (".data",)
+from bagwise.io._numbers import POSITIVE, label_per_bag, parse_rows
+from bagwise.io._source import MAX_BYTES, check_finite, numbered_lines, of_file
 
 
 def recognises(path: Path, head: bytes) -> bool:
     """Whether this is a ``.data`` file whose rows end with a dot, or that has a ``.names`` file beside it."""
-    if not path.name.lower().removesuffix(".gz").endswith(SUFFIXES):
+    if not path.name.lower().removesuffix(".gz").endswith(".data"):
         return False
     row = head.strip().partition(b"\n")[0].rstrip()
     return row.count(b",") >= 3 and (row.endswith(b".") or _names_path(path) is not None)
 
 
+@of_file
 def read(
     path: str | Path,
     *,
@@ -69,19 +66,17 @@ def read(
     path = Path(path)
     lines, bag_column, info_column, rows, label_column = _columns(path, max_bytes)
     width = rows[0].count(",") + 1
-    X = parse_rows(rows, lines, width, path)
-    order, offsets, ids = group_by_first(natural_ids(bag_column, lines, path))
+    X = parse_rows(rows, lines, width)
+    order, offsets, ids = group_rows(pa.array(natural_ids(bag_column, lines)))
     ordered_lines = np.array(lines)[order]
-    labels = label_per_bag(np.array(label_column)[order], offsets, ids, path, ordered_lines)
+    labels = label_per_bag(np.array(label_column)[order], offsets, ids, ordered_lines)
     X = X[order]
     features, declared = _columns_of_names(path, names, width, max_bytes)
     check_finite(X, offsets, ids, path, ordered_lines, features)
     Y, used = _labels(labels, label_names, declared, path, ordered_lines[offsets[:-1]])
-    info = {"instance": natural_ids(info_column, lines, path)[order]}
-    with blame(path):
-        bags = Bags(X, offsets, bag_ids=ids, instance_info=info, feature_names=features)
-        stem = path.name.removesuffix(".gz").removesuffix(".data")
-        return Dataset(bags, Y, used, name=stem)
+    info = {"instance": natural_ids(info_column, lines)[order]}
+    bags = Bags(X, offsets, bag_ids=ids, instance_info=info, feature_names=features)
+    return Dataset(bags, Y, used, name=path.name.removesuffix(".gz").removesuffix(".data"))
 
 
 def _columns(path: Path, max_bytes: int) -> tuple[list[int], list[str], list[str], list[str], list[str]]:
@@ -96,17 +91,14 @@ def _columns(path: Path, max_bytes: int) -> tuple[list[int], list[str], list[str
         if len(start) < 3 or not comma:
             raise DataError(
                 f"expected at least 4 columns (bag, instance, features, label), found {text.count(',') + 1}",
-                path=path,
                 line=line,
             )
         if not label or len(label) > 255:
-            raise DataError("no label at the end of the row", path=path, line=line)
+            raise DataError("no label at the end of the row", line=line)
         if rows and features.count(",") != rows[0].count(","):
             expected = rows[0].count(",") + 4
             raise DataError(
-                f"expected {expected} columns as on line {lines[0]}, found {text.count(',') + 1}",
-                path=path,
-                line=line,
+                f"expected {expected} columns as on line {lines[0]}, found {text.count(',') + 1}", line=line
             )
         lines.append(line)
         bags.append(start[0].strip())
@@ -114,7 +106,7 @@ def _columns(path: Path, max_bytes: int) -> tuple[list[int], list[str], list[str
         rows.append(features)
         labels.append(label)
     if not rows:
-        raise DataError("no rows", path=path)
+        raise DataError("no rows")
     return lines, bags, instances, rows, labels
 
 
@@ -136,8 +128,7 @@ def _labels(
         raise unknown_label(labels[outside[0]].item(), known).at(path, int(lines[outside[0]]))
     if known == ["0", "1"] and (label_names is None or one_name):
         return (labels == "1").astype(np.int8).reshape(-1, 1), tuple(label_names or [POSITIVE])
-    with blame(path):
-        return label_matrix(labels.tolist(), known)
+    return label_matrix(labels.tolist(), known)
 
 
 def _names_path(path: Path) -> Path | None:

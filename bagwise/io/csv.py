@@ -30,31 +30,36 @@ f1, f2, ... in order count as unnamed. There is no place for a set's description
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as arrow_csv
 
 from bagwise.bags import Bags
-from bagwise.bags.dataset import Dataset
-from bagwise.errors import DataError
-from bagwise.io._checks import check_labels, check_size
-from bagwise.io._csv_labels import Rows, read_labels
-from bagwise.io._csv_roles import FEATURE, Roles, find_roles
-from bagwise.io._csv_table import CsvText, is_number
-from bagwise.io._csv_write import check_writable, lost, write
-from bagwise.io._grouping import classes_to_labels, natural_names
-from bagwise.io._numbers import whole_numbers
-from bagwise.io._source import MAX_BYTES, read_bytes, read_text
-from bagwise.utils.arrow import to_numpy
-from bagwise.utils.columns import LIKE_LABELS, like_labels, warn_of_labels
+from bagwise.bags.columns import FEATURE, INFO, LABEL, choose_columns, doubt, warn_of_labels
+from bagwise.bags.dataset import MOST_FLAGS, UNKNOWN, Dataset, bag_columns
+from bagwise.bags.frames import feature_titles
+from bagwise.bags.table import Rows, parts_of_table
+from bagwise.errors import DataError, listed, quoted
+from bagwise.io._csv_text import CsvText, is_number
+from bagwise.io._facts import kind_of, lost_facts, writable_bags
+from bagwise.io._numbers import classes_to_labels, whole_numbers
+from bagwise.io._parquet_tables import to_column
+from bagwise.io._source import (
+    MAX_BYTES,
+    check_finite,
+    check_labels,
+    check_size,
+    of_file,
+    read_bytes,
+    read_text,
+)
 
-__all__ = ["NAME", "SUFFIXES", "check_writable", "lost", "read", "recognises", "write"]
-
-NAME = "csv"
-SUFFIXES = (".csv",)
 LABEL_BAG = "label_bag"
+MAX_VALUES = 10_000_000  # a sparse matrix with more places than this is not written in full
 
 
 def recognises(path: Path, head: bytes) -> bool:
@@ -63,6 +68,7 @@ def recognises(path: Path, head: bytes) -> bool:
     return len(fields) > 2 and (b"bag_id" in fields or b"bag" in fields)
 
 
+@of_file
 def read(
     path: str | Path,
     *,
@@ -113,87 +119,179 @@ def read(
     ([['A', 'N'], ['A']], [0, 1, 0])
     """
     path = Path(path)
-    text = CsvText(_content(path, max_bytes), path, delimiter, decimal)
-    check_size(len(text.first) * 1000, max_bytes, path, "is so wide that its columns take")
+    content = read_bytes(path, max_bytes)
+    if not content.isascii():  # only other text than ASCII can be wrong, or begin with a byte order mark
+        content = read_text(path, max_bytes).encode()
+    text = CsvText(content, path, delimiter, decimal)
+    check_size(len(text.names) * 1000, max_bytes, path, "is so wide that its columns take")
     if layout is None:
-        bare = len(text.first) > 2 and all(is_number(f) for k, f in enumerate(text.first) if k != 1)
+        bare = len(text.names) > 2 and all(is_number(f) for k, f in enumerate(text.names) if k != 1)
         layout = LABEL_BAG if bare else "header"
     if layout == LABEL_BAG:
         return _read_bare(text, label_names, dtype, max_bytes)
     if layout != "header":
         raise ValueError(f"layout must be 'header' or {LABEL_BAG!r}, got {layout!r}")
-    roles = find_roles(text, bag, labels, instance_label, features, info)
-    columns = text.parse([*roles.features, *roles.flags], roles.texts)
-    for k in roles.empty:
-        if text.check_text(k, columns[k]):
-            roles.info.setdefault(text.first[k], (k, to_numpy))
-        elif text.first[k]:
-            roles.doubtful[text.first[k]] = "no value in any row"
-    rows = Rows(text, columns[roles.bag])
-    if labels is not None and roles.flags and features is None:
-        alike = {
-            k: LIKE_LABELS
-            for k in roles.features
-            if not text.first[k].startswith(FEATURE)
-            and like_labels(columns[k].to_numpy()[rows.order], rows.offsets)
-        }
-        roles.drop_features(alike, text.first)
-    public = roles.public(text.first)
-    if not roles.features:
+    kinds = text.kinds()
+    try:
+        columns = choose_columns(kinds, bag, features, labels, instance_label, info, keep=True)
+    except DataError as error:
+        raise error.at(path, 1) from None
+    of_bags = [columns.bag, columns.labels, columns.instance_label, columns.group, columns.splits]
+    texts = [name for name in of_bags if name is not None] + [*columns.facts.values(), *columns.empty]
+    table = text.parse([*columns.features, *columns.flags], texts)
+    for name in columns.empty:
+        if text.check_text(table, name):
+            columns.facts.setdefault(name, name)
+            columns.plain_text.add(name)
+        elif name:
+            columns.doubtful[name] = "no value in any row"
+    rows = Rows(table, columns.bag, text.lines, path)
+    if labels is not None and columns.flags and features is None:
+        columns.drop_like_labels(lambda name: rows.in_order(table.column(name).to_numpy()), rows.offsets)
+    roles = columns.roles(kinds)
+    if not columns.features:
         raise DataError(
-            f"no column of numbers is left for features; name them with features=[...]. Chosen were {public}",
-            path=path,
+            f"no column of numbers is left for features; name them with features=[...]. Chosen were {roles}",
             line=1,
         )
-    roles.name_features(text.first)
-    public.warn(path)
-    bags = Bags(
-        rows.matrix([columns[k] for k in roles.features], dtype, [text.first[k] for k in roles.features]),
-        rows.offsets,
-        bag_ids=rows.ids,
-        instance_info={name: convert(columns[k])[rows.order] for name, (k, convert) in roles.info.items()},
-        feature_names=roles.feature_names,
-    )
-    Y, names, known = read_labels(text, roles, columns, rows, label_names)
-    if Y is None and features is None:
-        titles = [text.first[k] for k in roles.features]
-        warn_of_labels(dict(zip(titles, bags.X.T)), bags.offsets, path)
-    check_labels(len(bags), len(names), max_bytes, path)
-    return Dataset(
-        bags, Y, names, instance_Y=known, name=_stem(path), roles=public, **_beside(roles, columns, rows)
-    )
-
-
-def _content(path: Path, max_bytes: int) -> bytes:
-    content = read_bytes(path, max_bytes)
-    # Only other text than ASCII can be wrong, or begin with a byte order mark.
-    return content if content.isascii() else read_text(path, max_bytes).encode()
-
-
-def _beside(roles: Roles, columns: dict[int, pa.Array], rows: Rows) -> dict[str, Any]:
-    """Groups and published parts."""
-    found: dict[str, Any] = {}
-    if roles.group is not None:
-        found["groups"] = natural_names(rows.per_bag(columns[roles.group], roles.group))
-    if roles.splits is not None:
-        parts = [cell.split(";") for cell in rows.per_bag(columns[roles.splits], roles.splits)]
-        names = dict.fromkeys(name for cell in parts for name in cell if name)
-        found["splits"] = {part: np.flatnonzero([part in cell for cell in parts]) for part in names}
-    return found
-
-
-def _stem(path: Path) -> str:
-    return path.name.partition(".")[0]
+    roles.warn(path)
+    parts = parts_of_table(rows, columns, dtype=dtype, label_names=label_names)
+    X = parts["bags"].X
+    check_finite(X, rows.offsets, rows.ids, path, rows.lines, columns.features)
+    if parts["Y"] is None and features is None:
+        warn_of_labels(dict(zip(columns.features, X.T)), rows.offsets, path)
+    check_labels(len(rows.ids), len(parts["label_names"]), max_bytes, path)
+    return Dataset(**parts, name=path.name.partition(".")[0], roles=roles)
 
 
 def _read_bare(text: CsvText, label_names: Sequence[str] | None, dtype: Any, max_bytes: int) -> Dataset:
-    text.has_header = False
-    wide = range(2, len(text.first))
-    columns = text.parse([0, *wide], [1])
-    rows = Rows(text, columns[1])
-    classes = whole_numbers(columns[0].to_numpy(), text.lines.tolist(), text.path, "label")
-    per_bag = rows.per_bag(pa.array(classes), 0)
-    check_size(len(per_bag) * len(set(per_bag)), max_bytes, text.path, "has label sets of")
-    Y, names, _ = classes_to_labels(np.array(per_bag), label_names)
-    X = rows.matrix([columns[k] for k in wide], dtype, [str(k + 1) for k in wide])
-    return Dataset(Bags(X, rows.offsets, bag_ids=rows.ids), Y, names, name=_stem(text.path))
+    """A table without header: label, bag, features."""
+    text.drop_header()
+    label, bag, *features = text.names
+    table = text.parse([label, *features], [bag])
+    whole = whole_numbers(table.column(label).to_numpy(), text.lines.tolist(), "label")
+    table = table.set_column(0, label, pa.array(whole))
+    rows = Rows(table, bag, text.lines, text.path, text.title)
+    codes, values = rows.codes(label)
+    classes = values.to_numpy()[codes]
+    check_size(len(classes) * len(values), max_bytes, text.path, "has label sets of")
+    Y, names, _ = classes_to_labels(classes, label_names)
+    bags = rows.bags(choose_columns(dict.fromkeys(text.names, ""), bag, features, ()), dtype)
+    check_finite(bags.X, rows.offsets, rows.ids, text.path, rows.lines, features)
+    bags.feature_names = None
+    return Dataset(bags, Y, names, name=text.path.name.partition(".")[0])
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def write(dataset: Dataset, path: str | Path) -> list[str]:
+    """Write one row per instance; a suffix .gz packs it. Returns what CSV cannot say, which is left out."""
+    bags = writable_bags(dataset, "CSV")
+    if not bags.n_instances or not bags.n_features:
+        what = "no bag has instances" if not bags.n_instances else "there are no features to be written"
+        raise DataError(f"{what}, and CSV has one row per instance; write .parquet or .npz instead")
+    if bags.is_sparse and bags.n_instances * bags.n_features > MAX_VALUES:
+        raise DataError(
+            f"a sparse matrix is written to CSV with all its zeros up to {MAX_VALUES:,} values, this one has "
+            f"{bags.n_instances * bags.n_features:,}; write .parquet or .npz instead"
+        )
+    simple, gone = _simplified(dataset)
+    compression: Any = "gzip" if str(path).lower().endswith(".gz") else None
+    with pa.output_stream(str(path), compression=compression) as stream:
+        arrow_csv.write_csv(_table(simple), stream)
+    return gone
+
+
+def _simplified(dataset: Dataset) -> tuple[Dataset, list[str]]:
+    """What can be written, and the names of what cannot."""
+    gone: list[str] = []
+    bags = dataset.bags
+    assert isinstance(bags, Bags)
+    filled = np.flatnonzero(bags.sizes)
+    if len(filled) < len(bags):
+        ids = bags.bag_ids[bags.sizes == 0].tolist()
+        gone.append(f"bags without instances ({listed(ids, 5, show=quoted)})")
+        place = np.full(len(bags), -1)
+        place[filled] = np.arange(len(filled))
+        parts = {part: place[which] for part, which in dataset.splits.items()}
+        parts = {part: which[which >= 0] for part, which in parts.items()}
+        dataset = replace(dataset[filled], splits=parts)
+        assert isinstance(dataset.bags, Bags)
+        bags = dataset.bags
+    info = {}
+    for name, values in bags.instance_info.items():
+        plain = _plain_info(values)
+        if plain is None:
+            gone.append(f"the fact {name!r}, which is not one number or text per instance")
+        else:
+            info[name] = plain
+    names = bags.feature_names
+    if names is not None and len(set(names)) != len(names):
+        gone.append("the names of features, which are not all different")
+        names = None
+    plain_bags = Bags(bags.X, bags.offsets, bag_ids=bags.bag_ids, instance_info=info, feature_names=names)
+    splits, known = {}, dataset.instance_Y
+    for part, which in dataset.splits.items():
+        if not which.size or not part or ";" in part:
+            gone.append(f"the part {part!r}, which is empty or has ';' in its name")
+            continue
+        if (np.diff(which) <= 0).any():
+            gone.append(f"the order of the part {part!r}")
+        splits[part] = np.unique(which)
+    if known is not None and "" in dataset.label_names:
+        nameless = dataset.label_names.index("")
+        if (known == nameless).any():
+            gone.append("the label '' of instances")
+            known = np.where(known == nameless, UNKNOWN, known)
+    gone += lost_facts(dataset, ("description", "citation", "licence", "recipe"))
+    if len(dataset.label_names) > MOST_FLAGS:  # written as names, whatever gets lost
+        if list(dataset.label_names) != sorted(dataset.label_names):
+            gone.append("the order of the labels")
+        if (dataset.label_counts == 0).any():
+            gone.append("labels that no bag has")
+    return replace(dataset, bags=plain_bags, Y=dataset.Y_sparse, instance_Y=known, splits=splits), gone
+
+
+def _plain_info(values: np.ndarray) -> np.ndarray | None:
+    """One number or text per instance, or None if they are not."""
+    if values.ndim > 1:
+        return None
+    if values.dtype.kind in "Mm":
+        return values.astype(str)
+    try:
+        kind = kind_of(values)
+    except DataError:
+        return None
+    return values if kind != "object" else np.array([v or "" for v in values.tolist()])
+
+
+def _table(dataset: Dataset) -> pa.Table:
+    bags = dataset.bags
+    assert isinstance(bags, Bags)
+    rows = pa.array(bags.index)
+    columns: list[tuple[str, Any]] = [("bag_id", _exact(bags.bag_ids, "bag ids").take(rows))]
+    for title, values in bag_columns(dataset).items():
+        columns.append((title, _exact(np.asarray(values), title).take(rows)))
+    names = dataset.label_names
+    if dataset.instance_Y is not None:
+        columns.append(
+            ("instance_label", pa.array([*names, ""]).take(pa.array(dataset.instance_Y % (len(names) + 1))))
+        )
+    for name, values in bags.instance_info.items():
+        columns.append((f"info:{name}", _exact(values, f"instance_info {name!r}")))
+    X = bags.X.toarray() if bags.is_sparse else bags.X
+    for k, title in enumerate(feature_titles(bags)):
+        # In full double precision also for float32, so that the same values come back.
+        unclear = title.startswith((FEATURE, INFO, LABEL)) or doubt(title) is not None
+        columns.append((FEATURE + title if unclear else title, pa.array(X[:, k].astype(np.float64))))
+    return pa.table([column for _, column in columns], names=[name for name, _ in columns])
+
+
+def _exact(values: np.ndarray, what: str) -> pa.Array:
+    """A column whose text is read back as the same values: Arrow writes 1.0 as 1."""
+    if values.dtype.kind == "b":
+        return pa.array(np.where(values, "True", "False"))
+    if values.dtype.kind == "f":
+        return pa.array([repr(v) for v in values.astype(np.float64).tolist()], pa.string())
+    return to_column(values, what)

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import zlib
-from functools import cache
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
+from bagwise.bags import views_of
 from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError, DataWarning, warn
-from bagwise.io._checks import check_finite, check_unique_ids
-from bagwise.io._facts import views_of
-from bagwise.io._source import MAX_BYTES, blame
-from bagwise.utils.catalogue import described_module
+from bagwise.io._source import MAX_BYTES, blame, check_finite, check_unique_ids
 from bagwise.utils.files import check_file, replacing
 
-# Modules of bagwise.io in the order in which they are asked whether a file is theirs: formats with a
-# signature first, those that any comma could be last; before all, those whose suffix the file has. They are
-# imported when their turn comes.
-_MODULES = ("parquet", "npz", "matlab", "arff_pair", "arff", "sentences", "c45", "csv")
 _HEAD = 1 << 16  # bytes of unpacked content by which a format is recognised
 
 
@@ -35,6 +27,47 @@ class Format(NamedTuple):
     description: str
 
 
+# By module of bagwise.io, in the order in which they are asked whether a file is theirs: formats with a
+# signature first, those that any comma could be last; before all, those whose suffix the file has. They are
+# imported when their turn comes: pyarrow and SciPy are slow to import.
+# fmt: off
+_FORMATS = {
+    "parquet": Format(
+        "parquet", (".parquet", ".pq"), True, True,
+        "Parquet, the native format: one row per bag, instances as lists; opens in pandas, polars and others",
+    ),
+    "npz": Format(
+        "npz", (".npz",), True, True,
+        "NumPy archive (npz) with every fact of a data set and no pickled object",
+    ),
+    "matlab": Format(
+        "matlab", (".mat",), True, True,
+        "MATLAB 5 file: cells of bags with a label matrix, partial labels, or a table",
+    ),
+    "arff_pair": Format(
+        "arff-pair", ("_1.arff", "_2.arff"), True, False,
+        "Pair of ARFF files: <stem>_1.arff lists instances, <stem>_2.arff bags",
+    ),
+    "arff": Format(
+        "arff", (".arff",), True, True,
+        "ARFF with a relational attribute, one line per bag (Weka, Mulan, MIML library)",
+    ),
+    "sentences": Format(
+        "sentences", ("-data.dat",), True, False,
+        "Folder of documents as bags of sentences: S-data.dat, S-label.dat, vocabs.txt (MLTM)",
+    ),
+    "c45": Format(
+        "c45", (".data",), True, False,
+        "C4.5 text: rows of bag, instance, features, label; column names in a .names file",
+    ),
+    "csv": Format(
+        "csv", (".csv",), True, True,
+        "Long CSV: one row per instance, with a header, or without one as ``label,bag,f1,f2,...``",
+    ),
+}
+# fmt: on
+
+
 def formats() -> list[Format]:
     """List the formats that `read` and `write` know.
 
@@ -43,7 +76,7 @@ def formats() -> list[Format]:
     >>> [f.suffixes for f in formats() if f.name == "parquet"]
     [('.parquet', '.pq')]
     """
-    return list(_formats().values())
+    return list(_FORMATS.values())
 
 
 def read(
@@ -76,9 +109,8 @@ def read(
     [['robin', 'wren'], ['wren']]
     """
     path = Path(path)
-    module = _find(path) if format is None else _by_name(format)
-    with blame(path):
-        return module.read(path, max_bytes=max_bytes, **options)
+    module = import_module(f"bagwise.io.{_find(path) if format is None else _by_name(format)}")
+    return module.read(path, max_bytes=max_bytes, **options)
 
 
 def write(dataset: Dataset, path: str | PathLike[str], format: str | None = None) -> None:
@@ -107,64 +139,44 @@ def write(dataset: Dataset, path: str | PathLike[str], format: str | None = None
     path = Path(path)
     if not isinstance(dataset, Dataset):
         raise TypeError(f"write takes a Dataset, got {type(dataset).__name__}; Dataset(bags, Y) makes one")
-    likely = _with_suffix(path)
-    module = _by_name(format) if format is not None else _module(likely[0]) if likely else None
-    if module is None or not hasattr(module, "write"):
+    name = _by_name(format) if format is not None else next(iter(_with_suffix(path)), None)
+    if name is None or not _FORMATS[name].writes:
         known = ", ".join(f"{f.name} ({', '.join(f.suffixes)})" for f in formats() if f.writes)
         what = f"format {format!r}" if format is not None else f"suffix {path.suffix!r}"
         raise DataError(f"no writer for the {what}; formats that can be written: {known}", path=path)
-    for bags in views_of(dataset).values():  # what `read` would refuse is not written
+    module = import_module(f"bagwise.io.{name}")
+    for bags in views_of(dataset.bags).values():  # what `read` would refuse is not written
         check_finite(bags.X, bags.offsets, bags.bag_ids, path, feature_names=bags.feature_names)
     check_unique_ids(dataset.bags.bag_ids, path)
-    if hasattr(module, "check_writable"):
-        with blame(path):
-            module.check_writable(dataset)
-    if gone := module.lost(dataset) if hasattr(module, "lost") else []:
-        warn(
-            f"{path}: {module.NAME} has no place for {'; '.join(gone)}: left out. A .parquet file keeps all",
-            DataWarning,
-        )
     with blame(path), replacing(path) as temporary:
-        module.write(dataset, temporary)
+        gone = module.write(dataset, temporary)
+    if gone:
+        places = "; ".join(gone)
+        warn(f"{path}: {name} has no place for {places}: left out. A .parquet file keeps all", DataWarning)
 
 
-@cache
-def _formats() -> dict[str, Format]:
-    """Every format by its module; not one of them is imported."""
-    found = {}
-    for module in _MODULES:
-        facts = described_module(f"bagwise.io.{module}", "NAME", "SUFFIXES", "DESCRIPTION")
-        about = (facts.get("DESCRIPTION") or facts["summary"]).rstrip(".")
-        reads, writes = (verb in facts["names"] for verb in ("read", "write"))
-        found[module] = Format(facts["NAME"], facts["SUFFIXES"], reads, writes, about)
-    return found
-
-
-def _module(name: str) -> ModuleType:
-    return import_module(f"bagwise.io.{name}")
-
-
-def _by_name(name: str) -> ModuleType:
-    for module, format in _formats().items():
+def _by_name(name: str) -> str:
+    for module, format in _FORMATS.items():
         if name == format.name:
-            return _module(module)
+            return module
     raise DataError(f"unknown format {name!r}; known are {', '.join(f.name for f in formats())}")
 
 
 def _with_suffix(path: Path) -> list[str]:
     """Modules whose files may end like this one, in the order in which they are asked."""
     name = path.name.lower().removesuffix(".gz")
-    return [module for module, format in _formats().items() if name.endswith(format.suffixes)]
+    return [module for module, format in _FORMATS.items() if name.endswith(format.suffixes)]
 
 
-def _find(path: Path) -> ModuleType:
+def _find(path: Path) -> str:
+    """The module that reads a file."""
     if not path.is_dir():
         check_file(path)
     head = _head(path) if path.is_file() else b""  # a pair of files may go by a stem that is no file
     likely = _with_suffix(path)
-    for name in (*likely, *(name for name in _MODULES if name not in likely)):
-        if _module(name).recognises(path, head):
-            return _module(name)
+    for name in (*likely, *(name for name in _FORMATS if name not in likely)):
+        if import_module(f"bagwise.io.{name}").recognises(path, head):
+            return name
     if not path.exists():
         raise DataError("no such file or folder", path=path)
     if path.is_dir() or not likely:
@@ -172,7 +184,7 @@ def _find(path: Path) -> ModuleType:
         raise DataError(
             f"not in a format known here; known are {known}. Name one with read(path, format=...)", path=path
         )
-    return _module(likely[0])
+    return likely[0]
 
 
 def _head(path: Path) -> bytes:

@@ -17,17 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from bagwise.bags import Bags, checked_csr
+from bagwise.bags import Bags, checked_csr, views_of
 from bagwise.bags.dataset import Dataset
 from bagwise.bags.labels import KEPT_DENSE
 from bagwise.errors import DataError
 from bagwise.io import _facts
-from bagwise.io._checks import check_finite, check_size, check_unique_ids, damaged
-from bagwise.io._source import MAX_BYTES, read_bytes
+from bagwise.io._source import MAX_BYTES, check_finite, check_size, check_unique_ids, damaged, read_bytes
 from bagwise.utils.files import check_file
-
-NAME = "npz"
-SUFFIXES = (".npz",)
 
 _HEADER = 1 << 16  # an npy header longer than this was not written by NumPy for plain arrays
 
@@ -64,7 +60,7 @@ def write(dataset: Dataset, path: str | Path) -> None:
         arrays["groups"] = _plain(dataset.groups, "groups")
     for k, which in enumerate(dataset.splits.values()):
         arrays[f"split{k}"] = which
-    for k, (view, bags) in enumerate(_facts.views_of(dataset).items()):
+    for k, (view, bags) in enumerate(views_of(dataset.bags).items()):
         front = f"view{k}." if facts["several_views"] else ""
         if bags.is_sparse:
             parts = {"data": bags.X.data, "indices": bags.X.indices, "indptr": bags.X.indptr}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +23,9 @@ from scipy import sparse
 from bagwise.bags import Bags
 from bagwise.bags.dataset import UNKNOWN, Dataset
 from bagwise.errors import DataError
-from bagwise.io._grouping import check_instance_labels
-from bagwise.io._source import MAX_BYTES, blame, numbered_lines, read_bytes, read_text
-from bagwise.io._tokens import Tokens
+from bagwise.io._numbers import Tokens, check_instance_labels
+from bagwise.io._source import MAX_BYTES, blame, numbered_lines, of_file, read_bytes, read_text
 
-NAME = "sentences"
-DESCRIPTION = "Folder of documents as bags of sentences: S-data.dat, S-label.dat, vocabs.txt (MLTM)"
-SUFFIXES = ("-data.dat",)
 PARTS = ("train", "valid", "test")
 
 _DATA_FILE = re.compile(rf"({'|'.join(PARTS)})-data\.dat(?:\.gz)?")
@@ -41,6 +38,7 @@ def recognises(path: Path, head: bytes) -> bool:
     return bool(_DATA_FILE.fullmatch(path.name))
 
 
+@of_file
 def read(
     path: str | Path,
     *,
@@ -77,7 +75,7 @@ def read(
     match = None if path.is_dir() else _DATA_FILE.fullmatch(path.name)
     folder = path.parent if match else path
     if not folder.is_dir():
-        raise DataError("no such folder, and no file called train-, valid- or test-data.dat", path=path)
+        raise DataError("no such folder, and no file called train-, valid- or test-data.dat")
     parts = _wanted(folder, part if part is not None else match[1] if match else None)
     words = _vocabulary(_file(folder, "vocabs.txt"), max_bytes)
     names = list(label_names) if label_names is not None else _label_list(folder, max_bytes)
@@ -94,17 +92,11 @@ def read(
         widths = ", ".join(f"{name} {data.Y.shape[1]}" for name, data in zip(parts, found))
         raise DataError(f"the parts have different numbers of labels: {widths}", path=folder)
     ends = np.cumsum([0, *map(len, found)])
-    bags = Bags.concat([data.bags for data in found if isinstance(data.bags, Bags)])
-    with blame(folder):
-        known = [data.instance_Y for data in found]
-        return Dataset(
-            bags,
-            np.concatenate([data.Y for data in found]),
-            found[0].label_names,
-            instance_Y=np.concatenate(known) if all(k is not None for k in known) else None,
-            name=folder.name,
-            splits={name: np.arange(a, b) for name, a, b in zip(parts, ends[:-1], ends[1:])},
-        )
+    data = Dataset.concat(found)
+    if any(part.instance_Y is None for part in found):
+        data = replace(data, instance_Y=None)
+    splits = {name: np.arange(a, b) for name, a, b in zip(parts, ends[:-1], ends[1:])}
+    return replace(data, name=folder.name, splits=splits)
 
 
 def _part(folder: Path, part: str, words: list[str], names: list[str] | None, max_bytes: int) -> Dataset:
@@ -128,18 +120,17 @@ def _part(folder: Path, part: str, words: list[str], names: list[str] | None, ma
         return Dataset(bags, Y, tuple(names or ()), instance_Y=known)
 
 
+@of_file
 def _counts(path: Path, n_words: int, max_bytes: int) -> tuple[sparse.csr_array, np.ndarray, np.ndarray]:
     """Word counts of each sentence, where documents begin, and the line of each document."""
-    tokens = Tokens(read_bytes(path, max_bytes), path)
+    tokens = Tokens(read_bytes(path, max_bytes))
     values, marked, line = tokens.values, tokens.bracketed, tokens.lines
     if not len(values):
-        raise DataError("no documents", path=path)
+        raise DataError("no documents")
     document = np.flatnonzero(np.concatenate([[True], line[1:] != line[:-1]]))  # first number of each line
     if not marked[document].all():
         k = document[~marked[document]][0]
-        raise DataError(
-            "a document begins with its number of sentences, such as <2>", path=path, line=int(line[k])
-        )
+        raise DataError("a document begins with its number of sentences, such as <2>", line=int(line[k]))
     is_length = marked.copy()
     is_length[document] = False
     # Sentences of a document: bracketed numbers up to the next document.
@@ -149,9 +140,7 @@ def _counts(path: Path, n_words: int, max_bytes: int) -> tuple[sparse.csr_array,
     wrong = np.flatnonzero(sizes != values[document])
     if wrong.size:
         k = document[wrong[0]]
-        raise DataError(
-            f"{values[k]} sentences announced, {sizes[wrong[0]]} found", path=path, line=int(line[k])
-        )
+        raise DataError(f"{values[k]} sentences announced, {sizes[wrong[0]]} found", line=int(line[k]))
     # Words of a sentence: what lies between its length and the next bracket.
     brackets = np.flatnonzero(marked)
     follow = np.diff(np.append(brackets, len(values))) - 1
@@ -159,84 +148,80 @@ def _counts(path: Path, n_words: int, max_bytes: int) -> tuple[sparse.csr_array,
     wrong = np.flatnonzero(follow != announced)
     if wrong.size:
         k = brackets[wrong[0]]
-        raise DataError(
-            f"{announced[wrong[0]]} words announced, {follow[wrong[0]]} found", path=path, line=int(line[k])
-        )
+        raise DataError(f"{announced[wrong[0]]} words announced, {follow[wrong[0]]} found", line=int(line[k]))
     words = values[~marked]
     beyond = np.flatnonzero(words >= n_words)
     if beyond.size:
         k = np.flatnonzero(~marked)[beyond[0]]
-        raise DataError(
-            f"word {values[k]} is not in the vocabulary of {n_words} words", path=path, line=int(line[k])
-        )
+        raise DataError(f"word {values[k]} is not in the vocabulary of {n_words} words", line=int(line[k]))
     indptr = np.concatenate([[0], np.cumsum(follow[is_length[brackets]])])
     X = sparse.csr_array((np.ones(len(words)), words, indptr), shape=(len(indptr) - 1, n_words))
     X.sum_duplicates()
     return X, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), line[document]
 
 
+@of_file
 def _labels(path: Path, names: list[str] | None, max_bytes: int) -> np.ndarray:
-    tokens = Tokens(read_bytes(path, max_bytes), path, brackets=False)
+    tokens = Tokens(read_bytes(path, max_bytes), brackets=False)
     tokens.check_binary()
     if not len(tokens.values):
-        raise DataError("no labels", path=path)
+        raise DataError("no labels")
     lines, counts = np.unique(tokens.lines, return_counts=True)
     width = counts[0] if names is None else len(names)
     ragged = np.flatnonzero(counts != width)
     if ragged.size:
         raise DataError(
-            f"{counts[ragged[0]]} labels in this row, expected {width}", path=path, line=int(lines[ragged[0]])
+            f"{counts[ragged[0]]} labels in this row, expected {width}", line=int(lines[ragged[0]])
         )
     return tokens.values.reshape(-1, width).astype(np.int8)
 
 
+@of_file
 def _sentence_labels(
     path: Path, Y: np.ndarray, offsets: np.ndarray, ids: np.ndarray, max_bytes: int
 ) -> np.ndarray:
     """Label index of each sentence."""
-    tokens = Tokens(read_bytes(path, max_bytes), path, groups=True)
+    tokens = Tokens(read_bytes(path, max_bytes), groups=True)
     tokens.check_binary()
     n_labels = Y.shape[1]
     wrong = np.flatnonzero(tokens.group_sizes != n_labels)
     if wrong.size:
         raise DataError(
             f"a sentence with {tokens.group_sizes[wrong[0]]} labels, expected {n_labels}",
-            path=path,
             line=int(tokens.group_lines[wrong[0]]),
         )
     lines, sizes = np.unique(tokens.group_lines, return_counts=True)
     expected = np.diff(offsets)[np.diff(offsets) > 0]  # a document without sentences has a blank line
     if len(lines) != len(expected):
-        raise DataError(f"{len(lines)} documents, the data have {len(expected)}", path=path)
+        raise DataError(f"{len(lines)} documents, the data have {len(expected)}")
     wrong = np.flatnonzero(sizes != expected)
     if wrong.size:
         raise DataError(
-            f"{sizes[wrong[0]]} sentences, the data have {expected[wrong[0]]}",
-            path=path,
-            line=int(lines[wrong[0]]),
+            f"{sizes[wrong[0]]} sentences, the data have {expected[wrong[0]]}", line=int(lines[wrong[0]])
         )
     truth = tokens.values.reshape(-1, n_labels)
     several = np.flatnonzero(truth.sum(axis=1) > 1)
     if several.size:
-        raise DataError("a sentence with several labels", path=path, line=int(tokens.group_lines[several[0]]))
+        raise DataError("a sentence with several labels", line=int(tokens.group_lines[several[0]]))
     known = np.where(truth.any(axis=1), truth.argmax(axis=1), UNKNOWN)
-    check_instance_labels(Y, known, offsets, ids, path, tokens.group_lines)
+    check_instance_labels(Y, known, offsets, ids, tokens.group_lines)
     return known
 
 
+@of_file
 def _vocabulary(path: Path, max_bytes: int) -> list[str]:
     words: dict[int, str] = {}
     for line, text in numbered_lines(path, max_bytes):
         word, comma, number = text.rpartition(",")
         number = number.strip()
         if not comma or not number.isdecimal() or len(number) > 18:
-            raise DataError(f"expected <word>, <index>, found {text[:40]!r}", path=path, line=line)
+            raise DataError(f"expected <word>, <index>, found {text[:40]!r}", line=line)
         if int(number) in words:
-            raise DataError(f"the word index {number} occurs twice", path=path, line=line)
+            raise DataError(f"the word index {number} occurs twice", line=line)
         words[int(number)] = word.strip()
     missing = next((k for k in range(len(words)) if k not in words), None)
     if not words or missing is not None:
-        raise DataError(f"no word has the index {missing or 0}; indices run from 0 without gaps", path=path)
+        raise DataError(f"no word has the index {missing or 0}; indices run from 0 without gaps")
     return [words[k] for k in range(len(words))]
 
 

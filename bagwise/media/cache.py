@@ -26,7 +26,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import checked_csr
-from bagwise.datasets.places import cache_folder
+from bagwise.datasets.registry import cache_folder
 from bagwise.media._part import Part
 from bagwise.utils.version import __version__
 

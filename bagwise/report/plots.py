@@ -63,7 +63,7 @@ def plot_bags(
 
     Examples
     --------
-    >>> from bagwise.datasets.digits import make_digits
+    >>> from bagwise.datasets import make_digits
     >>> data = make_digits(n_bags=20)
     >>> plot_bags(data, data.instance_Y, n_bags=4).axes[0].get_title()
     ''

@@ -16,20 +16,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bagwise.bags.arrow import is_list, is_number, to_numpy
 from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError, DataWarning
-from bagwise.io._checks import damaged
 from bagwise.io._facts import loads
-from bagwise.io._parquet_foreign import foreign_facts
-from bagwise.io.parquet import dataset_of_tables
+from bagwise.io._parquet_tables import KEY, dataset_of_tables, foreign_facts
+from bagwise.io._source import damaged
 from bagwise.shards.place import Place
 from bagwise.shards.sharded import ShardedBags
 from bagwise.shards.writer import PART_BYTES, write_shards
-from bagwise.utils.arrow import is_list, is_number, to_numpy
 
 __all__ = ["convert_parquet", "parquet_files"]
 
-_KEY = b"bagwise"
 _SHARE = 16  # pieces per part
 Advance = Callable[..., None]
 
@@ -131,7 +129,7 @@ class _Reader:
             path = place.join(name)
             with damaged(path, "a Parquet file"), place.open(name) as handle, _opened(handle) as file:
                 schema = file.schema_arrow
-                stored = (schema.metadata or {}).get(_KEY)
+                stored = (schema.metadata or {}).get(KEY)
                 per_bag = stored is not None or any(_holds_instances(field.type) for field in schema)
                 for table in self._batches(file):
                     if per_bag:

@@ -15,16 +15,22 @@ import pyarrow as pa
 from scipy import sparse
 
 from bagwise.bags import Bags, bag_numbers
+from bagwise.bags.arrow import to_numpy
 from bagwise.bags.dataset import Dataset
 from bagwise.compute.threads import read_ahead
 from bagwise.errors import DataError
-from bagwise.io._parquet_columns import names_from_lists
-from bagwise.shards import reading
-from bagwise.shards.joining import join
+from bagwise.io._parquet_tables import names_from_lists
 from bagwise.shards.manifest import Manifest
+from bagwise.shards.parts import (
+    PartSource,
+    check_part,
+    one_view,
+    part_columns,
+    part_labels,
+    side_at_random,
+    side_of_groups,
+)
 from bagwise.shards.place import Place
-from bagwise.shards.sides import side_at_random, side_of_groups
-from bagwise.shards.source import PartSource, one_view
 from bagwise.shards.writer import write_shards
 
 __all__ = ["ShardedBags"]
@@ -290,11 +296,11 @@ class ShardedBags:
     def check(self) -> None:
         """Read every part and compare its checksum; the first that is missing or damaged is named."""
         for part in self.manifest.parts:
-            reading.check_part(self.place, part)
+            check_part(self.place, part)
 
     def load(self) -> Dataset:
         """All bags as one `Dataset` in memory."""
-        return join(list(self))
+        return Dataset.concat(list(self))
 
     def in_memory(self) -> ShardedBags:
         """The same shards with all parts held in memory: models give the same numbers, faster."""
@@ -324,10 +330,10 @@ class ShardedBags:
 
     def _taking(self, chosen: Sequence[np.ndarray]) -> ShardedBags:
         """A view of the bags with these numbers in each part's present selection."""
-        which = [
-            _whole(c if old is None else old[c], part.n_bags)
-            for c, old, part in zip(chosen, self._which, self.manifest.parts)
-        ]
+        which: list[np.ndarray | None] = []
+        for c, old, part in zip(chosen, self._which, self.manifest.parts):
+            c = c if old is None else old[c]
+            which.append(None if len(c) == part.n_bags else c)  # None: all of them, nothing to be picked
         held = None if self._held is None else {k: self._held[k][c] for k, c in enumerate(chosen)}
         return self._with(which=which, held=held)
 
@@ -338,7 +344,7 @@ class ShardedBags:
         names = pa.array(self.manifest.splits, pa.string())
 
         def inside(k: int) -> np.ndarray:
-            table = reading.part_columns(self.place, self.manifest.parts[k], ["splits"])
+            table = part_columns(self.place, self.manifest.parts[k], ["splits"])
             if "splits" not in table.column_names:
                 return np.empty(0, dtype=np.int64)
             bag, which = names_from_lists(table.column("splits"), names, None)
@@ -373,10 +379,8 @@ class ShardedBags:
                 sides.append(side_of_groups(names, test_size, random_state))
             else:
                 sides.append(side_at_random(n, test_size, [random_state, k]))
-        return (
-            self._taking([np.flatnonzero(~side) for side in sides]),
-            self._taking([np.flatnonzero(side) for side in sides]),
-        )
+        train = self._taking([np.flatnonzero(~side) for side in sides])
+        return train, self._taking([np.flatnonzero(side) for side in sides])
 
     def sample(self, n: int, *, random_state: int | None = None) -> Dataset:
         """Draw ``n`` bags at random, without replacement, into memory.
@@ -420,11 +424,10 @@ class ShardedBags:
         return values if which is None else values[which]
 
     def _column(self, k: int, name: str) -> Any:
-        return reading.part_column(self.place, self.manifest.parts[k], name)
+        return to_numpy(part_columns(self.place, self.manifest.parts[k], [name]).column(name))
 
     def _labels(self, k: int) -> np.ndarray:
-        labels = reading.part_labels(self.place, self.manifest.parts[k], self.label_names)
-        return self._cut(k, labels)
+        return self._cut(k, part_labels(self.place, self.manifest.parts[k], self.label_names))
 
     def _ids(self, k: int) -> np.ndarray:
         if not any(about["named_bags"] for about in self._views.values()):
@@ -435,11 +438,6 @@ class ShardedBags:
         several = len(self.manifest.views) > 1
         columns = [f"size:{view}" if several else "size" for view in self._views]
         return self._cut(k, np.sum([self._column(k, column) for column in columns], axis=0))
-
-
-def _whole(which: np.ndarray, n_bags: int) -> np.ndarray | None:
-    """None for all bags of a part, which then need not be picked."""
-    return None if len(which) == n_bags else which
 
 
 def _one_bag(about: Mapping[str, Any], steps: tuple[Any, ...]) -> Bags:

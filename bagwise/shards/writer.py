@@ -15,27 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.bags import Bags, MultiViewBags
-from bagwise.bags.dataset import Dataset
+from bagwise.bags import Bags, MultiViewBags, each_view, views_of
+from bagwise.bags.arrow import to_numpy
+from bagwise.bags.dataset import Dataset, joined_names
 from bagwise.bags.labels import unknown_label
 from bagwise.errors import DataError, quoted
 from bagwise.io import parquet
-from bagwise.io._checks import check_finite
 from bagwise.io._facts import facts_of
-from bagwise.io._parquet_flat import write_flat
-from bagwise.shards.joining import (
-    KnownHashes,
-    bag_bytes,
-    id_hashes,
-    join,
-    joined_names,
-    views_of,
-    without_ids,
-    without_instances,
-)
+from bagwise.io._parquet_pages import write_flat
+from bagwise.io._source import check_finite
 from bagwise.shards.manifest import MANIFEST, PARTIAL, Manifest, PartFacts, part_name
 from bagwise.shards.place import Place
-from bagwise.utils.arrow import to_numpy
 
 __all__ = ["PART_BYTES", "ShardWriter"]
 
@@ -95,51 +85,40 @@ class ShardWriter:
         self._given = None if label_names is None else tuple(map(str, label_names))
         self._pieces: list[Dataset] = []
         self._n_bytes = 0
-        self._parts: list[PartFacts] = []
         self._counts: dict[str, int] = {}
         self._names: tuple[str, ...] | None = self._given
-        self._facts: dict[str, Any] | None = None
+        self._so_far: Manifest | None = None
         self._seen = np.empty(0, np.uint64)  # hashes of the ids on disk, in order, while bags come again
         self._known = KnownHashes()
         self._closed = False
         self._start()
-        self.n_written = sum(part.n_bags for part in self._parts)
+        self.n_written = 0 if self._so_far is None else self._so_far.n_bags
         self._to_skip = self.n_written if skip else 0
 
     def _start(self) -> None:
         if self.place.is_local and os.path.exists(self.place.folder) and not os.path.isdir(self.place.folder):
-            raise DataError("is a file; give the name of a folder", path=self.place.folder)
+            raise self._wrong("is a file; give the name of a folder")
         names = self.place.names()
         if MANIFEST in names:
-            raise DataError("holds shards already; give the name of a new folder", path=self.place.folder)
+            raise self._wrong("holds shards already; give the name of a new folder")
         if PARTIAL not in names:
             ours = [n for n in names if not (n.startswith((".part-", ".manifest")) or n == part_name(0))]
             if ours:
-                raise DataError(
-                    f"holds other files ({ours[0]}); give the name of a new folder", path=self.place.folder
-                )
+                raise self._wrong(f"holds other files ({ours[0]}); give the name of a new folder")
             return
-        before = Manifest.read(self.place, PARTIAL)
-        self._parts = list(before.parts)
+        before = self._so_far = Manifest.read(self.place, PARTIAL)
         self._counts = dict(zip(before.label_names, before.label_counts))
         if self._given is None:
             self._names = before.label_names
         elif self._given != before.label_names:
-            raise DataError("was begun with other label names; give a new folder", path=self.place.folder)
-        self._facts = {
-            "about": dict(before.about),
-            "views": {view: dict(about) for view, about in before.views.items()},
-            "several_views": before.several_views,
-            "has_labels": before.has_labels,
-            "has_groups": before.has_groups,
-            "has_instance_labels": before.has_instance_labels,
-            "splits": before.splits,
-            "recipe": before.recipe,
-        }
-        found = [id_hashes(self._ids(part)) for part in self._parts]
+            raise self._wrong("was begun with other label names; give a new folder")
+        found = [id_hashes(self._ids(part)) for part in before.parts]
         self._seen = np.concatenate([self._seen, *found])
         for hashes in found:
             self._known.add(hashes)
+
+    def _wrong(self, problem: str) -> DataError:
+        return DataError(problem, path=self.place.folder)
 
     def _ids(self, part: PartFacts) -> np.ndarray:
         import pyarrow.parquet as pq
@@ -154,7 +133,9 @@ class ShardWriter:
         piece = data if isinstance(data, Dataset) else Dataset(data)
         if self._closed:
             raise ValueError("the writer is closed")
-        self._check_recipe(piece)
+        if self._so_far is not None and _as_text(self._so_far.recipe) != _as_text(piece.recipe):
+            problem = "was begun with bags that were made in another way (another recipe)"
+            raise self._wrong(f"{problem}; begin in a new folder")
         if self._to_skip:
             piece = self._passed_over(piece)
         if not len(piece):
@@ -172,23 +153,12 @@ class ShardWriter:
             expected = self._seen[first : first + n]
             differ = np.flatnonzero(id_hashes(piece.bags.bag_ids[:n]) != expected)
             if differ.size:
-                raise DataError(
+                raise self._wrong(
                     f"bag {first + differ[0]} is {quoted(piece.bags.bag_ids[differ[0]])}, which is not the "
-                    "one that stands there; the source has changed: begin in a new folder",
-                    path=self.place.folder,
+                    "one that stands there; the source has changed: begin in a new folder"
                 )
         self._to_skip -= n
         return piece[n:]
-
-    def _check_recipe(self, piece: Dataset) -> None:
-        """Refuse bags that were made from raw files in another way than those before."""
-        if self._facts is None:
-            return
-        if _as_text(self._facts["recipe"]) != _as_text(piece.recipe):
-            raise DataError(
-                "was begun with bags that were made in another way (another recipe); begin in a new folder",
-                path=self.place.folder,
-            )
 
     def _check(self, piece: Dataset) -> None:
         """Refuse a piece that does not go with those before."""
@@ -206,34 +176,32 @@ class ShardWriter:
             about["named_bags"] = views_of(piece.bags)[view].ids_given
             for kind in about["info"].values():  # text with gaps in some pieces is text
                 kind["dtype"] = "text" if kind["dtype"] == "object" else kind["dtype"]
-        if self._facts is None:
-            self._facts = {
-                "about": {key: facts[key] for key in _ABOUT if key in facts},
-                "views": views,
-                "several_views": facts["several_views"],
-                "has_labels": False,
-                "has_groups": piece.groups is not None,
-                "has_instance_labels": False,
-                "splits": (),
-                "recipe": None if piece.recipe is None else dict(piece.recipe),
-            }
-        before = self._facts["views"]
-        if list(before) != list(views):
-            raise DataError(f"bag {quoted(piece.bags.bag_ids[0])} has the views {list(views)}, those before "
-                            f"had {list(before)}", path=self.place.folder)  # fmt: skip
+        if self._so_far is None:
+            about = {key: facts[key] for key in _ABOUT if key in facts}
+            several, grouped = facts["several_views"], piece.groups is not None
+            self._so_far = Manifest(about, (), (), views, several, False, grouped, False, (), ())
+            if piece.recipe is not None:
+                self._so_far = replace(self._so_far, recipe=dict(piece.recipe))
+        before, first = self._so_far, quoted(piece.bags.bag_ids[0])
+        if list(before.views) != list(views):
+            raise self._wrong(
+                f"bag {first} has the views {list(views)}, those before had {list(before.views)}"
+            )
         for view, about in views.items():
             for key, value in about.items():
-                if before[view][key] != value:
-                    raise DataError(
-                        f"from bag {quoted(piece.bags.bag_ids[0])} on, {key} is {_short(value)}, before it "
-                        f"was {_short(before[view][key])}; all bags of a folder are alike",
-                        path=self.place.folder,
+                if before.views[view][key] != value:
+                    raise self._wrong(
+                        f"from bag {first} on, {key} is {_short(value)}, before it was "
+                        f"{_short(before.views[view][key])}; all bags of a folder are alike"
                     )
-        if self._facts["has_groups"] != (piece.groups is not None):
-            raise DataError("some pieces have groups and others have none", path=self.place.folder)
-        self._facts["has_labels"] |= piece.has_labels
-        self._facts["has_instance_labels"] |= piece.instance_Y is not None
-        self._facts["splits"] = tuple(dict.fromkeys([*self._facts["splits"], *piece.splits]))
+        if before.has_groups != (piece.groups is not None):
+            raise self._wrong("some pieces have groups and others have none")
+        self._so_far = replace(
+            before,
+            has_labels=before.has_labels or piece.has_labels,
+            has_instance_labels=before.has_instance_labels or piece.instance_Y is not None,
+            splits=tuple(dict.fromkeys([*before.splits, *piece.splits])),
+        )
         if self._given is None and piece.has_labels:
             self._names = piece.label_names if self._names is None else joined_names(
                 [self._names, piece.label_names])  # fmt: skip
@@ -259,9 +227,9 @@ class ShardWriter:
         sparse = any(view.is_sparse for view in views_of(pieces[0].bags).values())
         empty = any(view.n_features == 0 for view in views_of(pieces[0].bags).values())
         flat = self.flat and not sparse and not empty
-        data = join([without_instances(piece) for piece in pieces] if flat else pieces)
+        data = Dataset.concat([without_instances(piece) for piece in pieces] if flat else pieces)
         if not data.bags.ids_given:
-            data = without_ids(data)
+            data = replace(data, bags=each_view(data.bags, Bags.numbered))
         bags = data.bags
         hashes = id_hashes(bags.bag_ids) if bags.ids_given else np.empty(0, np.uint64)
         self._check_ids(bags, hashes)
@@ -278,52 +246,52 @@ class ShardWriter:
             else:
                 parquet.write(data, path, compression="lz4", beside=sizes)
 
-        file = part_name(len(self._parts))
+        assert self._so_far is not None
+        file = part_name(len(self._so_far.parts))
         n_bytes, digest = self.place.write(file, make)
         rows = {view: part.n_instances for view, part in views_of(bags).items()}
         n_empty = int((bags.sizes == 0).sum())
-        self._parts.append(PartFacts(file, len(bags), bags.n_instances, n_empty, n_bytes, digest, rows))
+        part = PartFacts(file, len(bags), bags.n_instances, n_empty, n_bytes, digest, rows)
+        self._so_far = replace(self._so_far, parts=(*self._so_far.parts, part))
         for name, count in zip(data.label_names, data.label_counts.tolist()):
             self._counts[name] = self._counts.get(name, 0) + count
         self._known.add(hashes)
         self.n_written += len(bags)
-        self._manifest().save(self.place, PARTIAL)
+        self._save(PARTIAL)
 
     def _check_ids(self, bags: Any, hashes: np.ndarray) -> None:
         _, first = np.unique(hashes, return_index=True)
         again = np.setdiff1d(np.arange(len(hashes)), first)
         again = again if again.size else np.flatnonzero(self._known.has(hashes))
         if again.size:
-            raise DataError(
+            raise self._wrong(
                 f"the bag id {quoted(bags.bag_ids[int(again[0])])} occurs twice; rows of a bag must stand "
-                "together, and ids must be unique: sort by bag id first",
-                path=self.place.folder,
+                "together, and ids must be unique: sort by bag id first"
             )
 
-    def _manifest(self) -> Manifest:
-        assert self._facts is not None
+    def _save(self, name: str) -> None:
+        assert self._so_far is not None
         names = self._names or ()
         counts = tuple(self._counts.get(name, 0) for name in names)
-        return Manifest(label_names=names, label_counts=counts, parts=tuple(self._parts), **self._facts)
+        replace(self._so_far, label_names=names, label_counts=counts).save(self.place, name)
 
     def close(self) -> None:
         """Write what waits and the manifest; only then the folder holds shards."""
         if self._closed:
             return
         if self._to_skip:
-            raise DataError(
+            raise self._wrong(
                 f"the source ended {self._to_skip} bags before what stands there; it has changed: begin in a "
-                "new folder",
-                path=self.place.folder,
+                "new folder"
             )
         if self._pieces:
             while self._cut():
                 pass
             pieces, self._pieces = self._pieces, []
             self._write(pieces)
-        if not self._parts:
-            raise DataError("no bag came; there is nothing to write", path=self.place.folder)
-        self._manifest().save(self.place)
+        if self._so_far is None:
+            raise self._wrong("no bag came; there is nothing to write")
+        self._save(MANIFEST)
         self.place.remove(PARTIAL)
         self._closed = True
 
@@ -372,3 +340,77 @@ def write_shards(
     with ShardWriter(folder, **settings) as writer:
         for piece in [pieces] if isinstance(pieces, Dataset) else pieces:
             writer.add(piece)
+
+
+# ------------------------------------------------------------------ what bags weigh, and which came before
+
+
+def bag_bytes(bags: Any) -> np.ndarray:
+    """Bytes that the instances of each bag take in memory, all views together.
+
+    Examples
+    --------
+    >>> bag_bytes(Bags(np.ones((3, 2)), [0, 1, 3])).tolist()
+    [16, 32]
+    """
+    total = np.zeros(len(bags), dtype=np.int64)
+    for view in views_of(bags).values():
+        if view.is_sparse:
+            ends = view.X.indptr.astype(np.int64)[view.offsets]
+            each = view.X.data.itemsize + view.X.indices.itemsize
+            total += np.diff(ends) * each + view.sizes * view.X.indptr.itemsize
+        else:
+            total += view.sizes * view.n_features * view.X.itemsize
+    return total
+
+
+def id_hashes(ids: np.ndarray) -> np.ndarray:
+    """A 64-bit number for every id, the same in every process.
+
+    Examples
+    --------
+    >>> a, b, c = id_hashes(np.array(["wren", "robin", "wren"]))
+    >>> bool(a == c != b)
+    True
+    """
+    if ids.dtype.kind in "iu":
+        return ids.astype(np.int64).view(np.uint64)
+    from pandas.util import hash_array
+
+    return hash_array(ids.astype(str).astype(object), categorize=False)
+
+
+class KnownHashes:
+    """Numbers that were seen, in sorted runs, each at least twice as long as the next: few to look into.
+
+    Examples
+    --------
+    >>> known = KnownHashes()
+    >>> for first in range(0, 50, 10):
+    ...     known.add(np.arange(first, first + 10, dtype=np.uint64))
+    >>> known.has(np.array([3, 49, 50], dtype=np.uint64)).tolist(), len(known.runs)
+    ([True, True, False], 2)
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[np.ndarray] = []
+
+    def add(self, numbers: np.ndarray) -> None:
+        """Take numbers that were not seen before."""
+        run = np.sort(numbers)
+        while self.runs and len(self.runs[-1]) < 2 * len(run):
+            run = np.sort(np.concatenate([self.runs.pop(), run]), kind="stable")
+        self.runs.append(run)
+
+    def has(self, numbers: np.ndarray) -> np.ndarray:
+        """Whether each was seen."""
+        found = np.zeros(len(numbers), dtype=bool)
+        for run in self.runs:
+            if len(run):
+                found |= run[np.minimum(np.searchsorted(run, numbers), len(run) - 1)] == numbers
+        return found
+
+
+def without_instances(data: Dataset) -> Dataset:
+    """All of a data set but its instances, which have no features any more."""
+    return replace(data, bags=each_view(data.bags, lambda bags: bags.with_X(bags.X[:, :0])))

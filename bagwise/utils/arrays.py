@@ -9,8 +9,6 @@ import numpy as np
 
 from bagwise.errors import DataError
 
-__all__ = ["as_text"]
-
 
 def checked_offsets(offsets: Any, n_instances: int, *, empty: bool = True) -> np.ndarray:
     """Offsets as contiguous int64, or an error that says what is wrong with them.
@@ -56,19 +54,6 @@ def checked_offsets(offsets: Any, n_instances: int, *, empty: bool = True) -> np
         b = np.flatnonzero(result[1:] == result[:-1])[0]
         raise DataError(f"bag {b} is empty; every bag needs at least one instance")
     return result
-
-
-# ---------------------------------------------------------------------- text in arrays
-
-
-def as_text(values: np.ndarray) -> np.ndarray:
-    """Python strings as NumPy text; as they are beside None, or where one long one would widen all."""
-    if not all(isinstance(v, str) for v in values):
-        return values
-    lengths = [len(v) for v in values]
-    if max(lengths, default=0) * len(values) > 64 * sum(lengths) + (1 << 20):
-        return values
-    return values.astype(str)
 
 
 # ----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What estimators and formats there are and what they can do, read from their source without importing any.
+"""What estimators there are and what they can do, read from their source without importing any.
 
 Importing them brings scikit-learn, numba and pyarrow, some seconds on a slow machine, only to print a list.
 The first line of a docstring and the ``traits`` of a class are literals, so their file tells them;
@@ -37,23 +37,6 @@ def described_estimators() -> list[dict[str, Any]]:
                 traits = _defaults() | traits
             rows.append({"name": name, "summary": summary, "traits": traits})
     return sorted(rows, key=lambda row: row["name"])
-
-
-def described_module(module: str, *constants: str) -> dict[str, Any]:
-    """First line of a module's docstring, these of its constants, and the names that it defines or imports.
-
-    Examples
-    --------
-    >>> npz = described_module("bagwise.io.npz", "SUFFIXES")
-    >>> npz["SUFFIXES"], "write" in npz["names"]
-    (('.npz',), True)
-    """
-    tree = _tree(module)
-    found: dict[str, Any] = {"summary": (ast.get_docstring(tree) or "").partition("\n")[0]}
-    found["names"] = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)} | {
-        *_imported(module)
-    }
-    return found | {name: _constant(module, name) for name in constants}
 
 
 def _constant(module: str, name: str) -> Any:

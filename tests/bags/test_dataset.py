@@ -142,3 +142,25 @@ def test_from_frame():
         Dataset.from_frame(changed, features=["f"], labels=["wren"])
     with pytest.raises(DataError, match="bag 'y'"):
         Dataset.from_frame(table, features=["f"], labels={"x": ["wren"]})
+
+
+def test_pieces_are_joined():
+    one = Dataset(
+        Bags([[1.0], [2.0]], [0, 2], bag_ids=["a"]),
+        [["wren"]],
+        instance_Y=[0, -1],
+        groups=[1],
+        splits={"p": [0]},
+    )
+    two = Dataset(
+        Bags([[3.0]], [0, 1], bag_ids=["b"]), [["robin"]], groups=[2], splits={"p": [0], "q": [0]}, name="two"
+    )
+    both = Dataset.concat([one, two])
+    assert both.label_names == ("robin", "wren") and both.label_sets == [["wren"], ["robin"]]
+    assert both.instance_Y.tolist() == [1, -1, -1] and both.groups.tolist() == [1, 2] and both.name == ""
+    assert {name: which.tolist() for name, which in both.splits.items()} == {"p": [0, 1], "q": [1]}
+    assert Dataset.concat(iter([one])) is one
+    with pytest.raises(DataError, match="some pieces have groups"):
+        Dataset.concat([one, Dataset(two.bags, two.Y, two.label_names)])
+    with pytest.raises(DataError, match="at least one"):
+        Dataset.concat([])

@@ -13,11 +13,11 @@ from sklearn.preprocessing import StandardScaler
 
 import bagwise
 from bagwise import Bags, Dataset, MultiViewBags
+from bagwise.bags.columns import doubt
 from bagwise.errors import DataError, DataWarning
 from bagwise.inspection import label_names, prediction_frame
 from bagwise.models import MIMLDummy
 from bagwise.preprocessing import OnInstances
-from bagwise.utils.columns import doubt
 
 LONG = pd.DataFrame({"bag_id": ["y", "x", "y", "z"], "f": [1.0, 2.0, 3.0, 4.0], "g": [0.5, 0, 0, 1]})
 SETS = {"x": ["wren"], "y": ["robin", "wren"], "z": []}
@@ -163,6 +163,11 @@ def test_foreign_columns_are_no_features(name):
 )
 def test_plain_names_are_features(name):
     assert doubt(name) is None
+
+
+def test_a_column_may_say_that_it_is_a_feature():
+    bags = Bags.from_frame(pa.table({"bag_id": [1], "feature:lat": [2.0]}))
+    assert bags.feature_names == ("lat",) and bags.X.tolist() == [[2.0]]
 
 
 def test_further_label_columns_are_no_features():

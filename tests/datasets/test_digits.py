@@ -3,7 +3,7 @@ import time
 import numpy as np
 import pytest
 
-from bagwise.datasets.digits import make_digits
+from bagwise.datasets import make_digits
 
 
 def test_labels_are_the_digits_that_occur():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bagwise.datasets.download import fetch
-from bagwise.datasets.places import PublicFile, cache_folder
+from bagwise.datasets.registry import PublicFile, cache_folder
 from bagwise.errors import DataError, DownloadError
 
 CONTENT = np.random.default_rng(0).bytes(300_000)

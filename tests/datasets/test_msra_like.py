@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bagwise.datasets.msra_like import make_msra_like
+from bagwise.datasets import make_msra_like
 
 
 def test_generator_keeps_its_promises():

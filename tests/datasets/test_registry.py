@@ -11,8 +11,7 @@ import pytest
 
 from bagwise.datasets import registry
 from bagwise.datasets.loaders import LOADERS
-from bagwise.datasets.places import PublicFile
-from bagwise.datasets.registry import GENERATORS, Entry, entries, list_datasets, load_dataset
+from bagwise.datasets.registry import GENERATORS, Entry, PublicFile, entries, list_datasets, load_dataset
 from bagwise.errors import DataError, DownloadError
 
 needs_data = pytest.mark.skipif(not os.environ.get("BAGWISE_DATA"), reason="BAGWISE_DATA is not set")

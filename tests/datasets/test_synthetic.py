@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bagwise.datasets.draws import draw_label_sets, draw_roles
-from bagwise.datasets.multi_view import make_multi_view
 from bagwise.datasets.synthetic import (
     make_correlated_labels,
     make_miml,
     make_multi_target,
+    make_multi_view,
     make_sub_concepts,
 )
 

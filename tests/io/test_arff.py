@@ -11,6 +11,7 @@ from bagwise import Bags, Dataset
 from bagwise.bags import MultiViewBags
 from bagwise.errors import DataError
 from bagwise.io import arff
+from bagwise.io import write as write_set
 
 HEAD = """% birds heard at dawn
 @RELATION 'two birds'
@@ -204,7 +205,7 @@ def test_what_cannot_be_written(tmp_path):
         (Dataset(Bags([[1.0], [2.0]], [0, 1, 2], bag_ids=["a", "a"]), [["x"], []]), "occurs twice"),
     ]:
         with pytest.raises(DataError, match=word):
-            arff.check_writable(other)
+            write_set(other, tmp_path / "x.arff")
     with pytest.raises(DataError, match="label list"):
         arff.write_label_list(Dataset(Bags([[1.0]], [0, 1]), [["x\x00"]]), tmp_path / "x.arff")
 

@@ -13,8 +13,8 @@ from scipy import sparse
 
 from bagwise.errors import DataError
 from bagwise.io import write
-from bagwise.io._checks import check_finite, check_unique_ids, damaged
-from bagwise.io._parquet_footer import claimed_bytes
+from bagwise.io._parquet_pages import claimed_bytes
+from bagwise.io._source import check_finite, check_unique_ids, damaged
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -14,7 +14,7 @@ from scipy import sparse
 from bagwise import Bags, Dataset
 from bagwise.bags import MultiViewBags
 from bagwise.errors import DataError, DataWarning
-from bagwise.io import _csv_write, read, write
+from bagwise.io import csv, read, write
 
 
 @st.composite
@@ -88,7 +88,7 @@ def test_sparse_is_written_in_full_up_to_a_size(tmp_path, monkeypatch):
     data = Dataset(Bags(sparse.csr_array([[0, 1.5], [0, 0]]), [0, 2]), [["x"]])
     write(data, tmp_path / "set.csv")
     np.testing.assert_array_equal(read(tmp_path / "set.csv").bags.X, [[0, 1.5], [0, 0]])
-    monkeypatch.setattr(_csv_write, "MAX_VALUES", 3)
+    monkeypatch.setattr(csv, "MAX_VALUES", 3)
     with pytest.raises(DataError, match=r"up to 3 values, this one has 4"):
         write(data, tmp_path / "other.csv")
 

@@ -11,7 +11,7 @@ from random_sets import assert_same, small_set
 from bagwise import Bags, Dataset
 from bagwise.errors import DataError
 from bagwise.io import formats, read, write
-from bagwise.io.files import _find, _formats
+from bagwise.io.files import _FORMATS, _find
 
 
 def plain_set():
@@ -29,9 +29,8 @@ def test_table_of_formats():
 
 
 def test_the_table_says_what_the_modules_say():
-    for name, row in _formats().items():
+    for name, row in _FORMATS.items():
         module = import_module(f"bagwise.io.{name}")
-        assert (row.name, row.suffixes) == (module.NAME, module.SUFFIXES)
         assert (row.reads, row.writes) == (hasattr(module, "read"), hasattr(module, "write"))
 
 
@@ -40,10 +39,10 @@ def test_what_is_written_is_recognised_whatever_its_suffix(tmp_path, name):
     suffix = next(f.suffixes[0] for f in formats() if f.name == name)
     path = tmp_path / f"set{suffix}"
     write(plain_set(), path)
-    assert name == _find(path).NAME
+    assert name == _FORMATS[_find(path)].name
     other = tmp_path / "download.bin"
     shutil.copy(path, other)
-    assert name == _find(other).NAME
+    assert name == _FORMATS[_find(other)].name
     again = read(other)
     np.testing.assert_array_equal(again.bags.X, plain_set().bags.X)
     assert again.label_sets == [["x"], ["y"]]
@@ -70,10 +69,10 @@ LEGACY = {
 def test_older_formats_are_recognised(tmp_path, name):
     file, text = LEGACY[name]
     (tmp_path / file).write_text(text)
-    assert name == _find(tmp_path / file).NAME
+    assert name == _FORMATS[_find(tmp_path / file)].name
     with gzip.open(tmp_path / f"{file}.gz", "wt") as handle:
         handle.write(text)
-    assert name == _find(tmp_path / f"{file}.gz").NAME
+    assert name == _FORMATS[_find(tmp_path / f"{file}.gz")].name
 
 
 def test_pair_and_sentence_folder_are_recognised(tmp_path):
@@ -83,14 +82,14 @@ def test_pair_and_sentence_folder_are_recognised(tmp_path):
     (tmp_path / "toy_2.arff").write_text(
         "@relation t\n@attribute n numeric\n@attribute c numeric\n@data\n1,0\n"
     )
-    assert _find(tmp_path / "toy_1.arff").NAME == "arff-pair"
-    assert _find(tmp_path / "toy").NAME == "arff-pair"
+    assert _FORMATS[_find(tmp_path / "toy_1.arff")].name == "arff-pair"
+    assert _FORMATS[_find(tmp_path / "toy")].name == "arff-pair"
     folder = tmp_path / "texts"
     folder.mkdir()
     (folder / "train-data.dat").write_text("<1> <2> 0 1\n")
     (folder / "train-label.dat").write_text("1 0\n")
     (folder / "vocabs.txt").write_text("cat, 0\ndog, 1\n")
-    assert _find(folder).NAME == "sentences"
+    assert _FORMATS[_find(folder)].name == "sentences"
 
 
 def test_missing_path(tmp_path):

@@ -5,9 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bagwise import Bags, Dataset, ShardedBags, read
-from bagwise.io import _parquet_flat, parquet
-from bagwise.io._parquet_flat import read_flat, write_flat
-from bagwise.shards.joining import without_instances
+from bagwise.io import _parquet_pages, parquet
+from bagwise.io._parquet_pages import read_flat, write_flat
+from bagwise.shards.writer import without_instances
 
 
 def data(dtype, n=50, seed=0):
@@ -26,7 +26,7 @@ def data(dtype, n=50, seed=0):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("group_bytes", [16 << 20, 100])
 def test_the_same_numbers_flat_and_decoded(tmp_path, monkeypatch, dtype, group_bytes):
-    monkeypatch.setattr(_parquet_flat, "_GROUP_BYTES", group_bytes)
+    monkeypatch.setattr(_parquet_pages, "_GROUP_BYTES", group_bytes)
     given, path = data(dtype), tmp_path / "a.parquet"
     cuts = [0, 1, 3, 4, 30, 50]  # bags that come in several pieces, some without instances
     pieces = [given.bags[a:b] for a, b in zip(cuts[:-1], cuts[1:])]

@@ -12,8 +12,7 @@ import pytest
 from learned_bits import same_bits, stopped_fit
 
 from bagwise import Bags, Dataset, ShardedBags, checkpoint, load_dataset, on_cluster
-from bagwise.datasets import make_sub_concepts
-from bagwise.datasets.mimlmix_like import make_mimlmix_like
+from bagwise.datasets import make_mimlmix_like, make_sub_concepts
 from bagwise.models import MIMLGP, MMMIL, MIMLFast, MIMLMix, PooledLogisticRegression
 
 pytestmark = pytest.mark.filterwarnings("ignore")

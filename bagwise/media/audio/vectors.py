@@ -19,9 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bagwise.errors import DataError
-from bagwise.io._checks import damaged
-from bagwise.io._csv_table import CsvText
-from bagwise.io._source import MAX_BYTES, numbered_lines, read_text
+from bagwise.io._csv_text import CsvText
+from bagwise.io._source import MAX_BYTES, damaged, numbered_lines, read_text
 from bagwise.io.npz import _arrays as npz_arrays
 
 _NAMES = {

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bagwise.errors import DataError
-from bagwise.media.labels._parts import Node, check_order, is_label, json_of
+from bagwise.io._source import json_lines
+from bagwise.media.labels._parts import Node, check_order, is_label
 from bagwise.media.labels.plain_table import own_rows
 from bagwise.media.labels.span import Notes, Span
 
@@ -21,14 +22,9 @@ _LABELS = ("labels", "label", "entities", "tags", "topics", "categories")
 
 def read_lines(path: Path, text: str, files: Sequence[str] = ()) -> Notes:
     """What a file of JSON lines says."""
-    notes, own, number = Notes("JSON lines"), own_rows(path, files), 0
-    for line, row in enumerate(text.split("\n"), 1):
-        if not row.strip():
-            continue
-        node = Node(json_of(path, row, line), path, line=line)
-        if not isinstance(node.value, dict):
-            raise node.wrong("expected one object per line")
-        number += 1
+    notes, own = Notes("JSON lines"), own_rows(path, files)
+    for number, (line, row) in enumerate(json_lines(text, path), 1):
+        node = Node(row, path, line=line)
         if own:
             node.value["file"] = own.get(number, f"#{number}")
         if "spans" in node.value or "answer" in node.value or "accept" in node.value:

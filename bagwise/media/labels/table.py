@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from bagwise.errors import DataError
+from bagwise.io._source import delimiter_of, records
 from bagwise.media.labels._parts import MAX_BYTES, number_in, seconds_in, text_of, xml_of
 
 _MOST_COLUMNS = 16_384  # of a sheet
@@ -92,39 +93,19 @@ def read_table(path: Path, text: str | None = None) -> Table:
     return Table(path, rows[0].cells, rows[1:])
 
 
-def delimiter_of(path: Path, first_line: str) -> str:
-    """What stands between the cells: a tab if there is one, else comma or semicolon, whichever is more."""
-    if path.suffix.lower() in (".tsv", ".tab") or "\t" in first_line:
-        return "\t"
-    bare = re.sub(r'"[^"]*"', "", first_line)
-    return ";" if bare.count(";") > bare.count(",") else ","
-
-
 def _records(path: Path, text: str) -> Iterator[Row]:
     first = text[: text.find("\n")] if "\n" in text else text
     delimiter = delimiter_of(path, first[:100_000])
     # In tables with tabs a quote is part of a label; only comma tables are quoted.
     quoting: Any = csv.QUOTE_NONE if delimiter == "\t" and '"' not in first else csv.QUOTE_MINIMAL
-    reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, skipinitialspace=True
-    )
-    line, count = 1, 0
-    while True:
-        limit = csv.field_size_limit(len(text) + 1)  # a cell may hold a whole text
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            raise DataError(f"cannot be cut into cells ({error})", path=path, line=line) from None
-        finally:
-            csv.field_size_limit(limit)
-        if cells is None:
-            return
+    style = {"quoting": quoting, "skipinitialspace": True}
+    count = 0
+    for line, cells in records(io.StringIO(text, newline=""), delimiter, path, len(text) + 1, **style):
         count += len(cells)
         if count > _MOST_CELLS:
             raise DataError(f"holds more than {_MOST_CELLS:,} cells", path=path, line=line)
         if any(cell.strip() for cell in cells):
             yield Row(cells, line)
-        line = reader.line_num + 1
 
 
 # ---------------------------------------------------------------------- .xlsx

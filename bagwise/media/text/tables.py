@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bagwise.bags.columns import check_columns, column_for, first_of
 from bagwise.errors import DataError
+from bagwise.io._source import delimiter_of, json_lines, records
 from bagwise.media.text.decode import clean, decode
 
 __all__ = ["SUFFIXES", "rows_of_table"]
@@ -17,7 +17,6 @@ __all__ = ["SUFFIXES", "rows_of_table"]
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
 _TEXT_COLUMNS = ("text", "body", "content", "document", "article", "abstract", "review", "comment", "message")
 _ID_COLUMNS = ("id", "bag_id", "doc_id", "document_id", "uid")
-_SHOWN = 12
 
 
 def rows_of_table(
@@ -51,7 +50,7 @@ def rows_of_table(
     """
     text, _, note = decode(content, encoding)
     kind = Path(name.lower().removesuffix(".gz")).suffix
-    found = _json_lines(text) if kind in (".jsonl", ".ndjson") else _csv_rows(text, kind)
+    found = json_lines(text) if kind in (".jsonl", ".ndjson") else _csv_rows("table" + kind, text)
     columns: list[str] | None = None
     text_column = ""
     rows: list[tuple[str, str]] = []
@@ -59,9 +58,12 @@ def rows_of_table(
     for line, row in found:
         if columns is None:
             columns = list(row)
-            text_column = _chosen(column, columns, _TEXT_COLUMNS, "column")
-            if id_column is not None or any(c.lower() in _ID_COLUMNS for c in columns):
-                id_column = _chosen(id_column, columns, _ID_COLUMNS, "id_column")
+            which = "which column holds the text? Give column="
+            text_column = column_for(columns, column, _TEXT_COLUMNS, which)
+            if id_column is None:
+                id_column = first_of(columns, _ID_COLUMNS)
+            else:
+                check_columns(columns, [id_column])
         value = row.get(text_column)
         if not isinstance(value, str) and value is not None:
             raise DataError(f"column {text_column!r} holds {type(value).__name__}, not text", line=line)
@@ -76,63 +78,22 @@ def rows_of_table(
     return rows, note
 
 
-def _csv_rows(text: str, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    head = text[: text.find("\n")] if "\n" in text else text
-    delimiter = "\t" if kind == ".tsv" else max(",;\t|", key=head.count)
-    limit = csv.field_size_limit(len(text) + 1)  # a cell may be a book
-    try:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-        header: list[str] | None = None
-        for cells in reader:
-            if not any(cells):
-                continue
-            if header is None:
-                header = [cell.strip() for cell in cells]
-                if len(set(header)) < len(header):
-                    twice = next(c for c in header if header.count(c) > 1)
-                    raise DataError(f"two columns are called {twice!r}", line=1)
-                continue
-            if len(cells) > len(header):
-                raise DataError(
-                    f"expected {len(header)} cells, found {len(cells)}; "
-                    f"texts that hold {delimiter!r} need quotes",
-                    line=reader.line_num,
-                )
-            yield reader.line_num, dict(zip(header, cells))
-    except csv.Error as error:
-        raise DataError(f"is no table ({error})", line=reader.line_num) from None
-    finally:
-        csv.field_size_limit(limit)
-
-
-def _json_lines(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
+def _csv_rows(name: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    delimiter = delimiter_of(name, text.partition("\n")[0], ",;|")
+    header: list[str] | None = None
+    for line, cells in records(io.StringIO(text, newline=""), delimiter, longest=len(text) + 1):
+        if not any(cells):
             continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
-            raise DataError(f"is not JSON ({reason[:100]})", line=number) from None
-        if not isinstance(row, dict):
+        if header is None:
+            header = [cell.strip() for cell in cells]
+            if len(set(header)) < len(header):
+                twice = next(c for c in header if header.count(c) > 1)
+                raise DataError(f"two columns are called {twice!r}", line=line)
+            continue
+        if len(cells) > len(header):
             raise DataError(
-                f"expected an object {{...}} in every line, found {type(row).__name__}", line=number
+                f"expected {len(header)} cells, found {len(cells)}; "
+                f"texts that hold {delimiter!r} need quotes",
+                line=line,
             )
-        yield number, row
-
-
-def _chosen(given: str | None, columns: list[str], usual: tuple[str, ...], parameter: str) -> str:
-    if given is not None:
-        if given not in columns:
-            raise DataError(f"there is no column {given!r}; the columns are {_some(columns)}")
-        return given
-    by_name = {column.lower(): column for column in reversed(columns)}
-    found = next((by_name[name] for name in usual if name in by_name), None)
-    if found is None:
-        raise DataError(f"which column holds the text? Give {parameter}=; the columns are {_some(columns)}")
-    return found
-
-
-def _some(columns: list[str]) -> str:
-    shown = ", ".join(repr(column[:40]) for column in columns[:_SHOWN])
-    return shown if len(columns) <= _SHOWN else f"{shown} and {len(columns) - _SHOWN} more"
+        yield line, dict(zip(header, cells))

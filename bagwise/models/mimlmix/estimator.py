@@ -151,7 +151,7 @@ class MIMLMix(MixtureLearner):
 
     Examples
     --------
-    >>> from bagwise.datasets.mimlmix_like import make_mimlmix_like
+    >>> from bagwise.datasets import make_mimlmix_like
     >>> data = make_mimlmix_like("imageclef", 120, missing=0.3)
     >>> model = MIMLMix(eta=3, xi=0.1, kappa=300, alpha_train=5, n_topics=5, random_state=0)
     >>> model = model.fit(data.bags[:100], data.Y[:100])

@@ -121,7 +121,7 @@ class M3LDA(TopicClassifier):
 
     Examples
     --------
-    >>> from bagwise.datasets.mimlmix_like import make_mimlmix_like
+    >>> from bagwise.datasets import make_mimlmix_like
     >>> data = make_mimlmix_like("imageclef", 120)
     >>> model = M3LDA(5, burn_in=5, n_sweeps=10, random_state=0).fit(data.bags[:100], data.Y[:100])
     >>> model.predict(data.bags[100:]).shape

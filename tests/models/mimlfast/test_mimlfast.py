@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from bagwise import Bags
-from bagwise.datasets.msra_like import make_msra_like
+from bagwise.datasets import make_msra_like
 from bagwise.datasets.synthetic import make_miml, make_sub_concepts
 from bagwise.metrics import hamming_loss, ranking_loss
 from bagwise.models import MIMLFast

@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 from bagwise import Bags, MultiViewBags
-from bagwise.datasets.mimlmix_like import make_mimlmix_like
+from bagwise.datasets import make_mimlmix_like
 from bagwise.errors import DataError
 from bagwise.metrics import average_precision
 from bagwise.models.mimlmix.estimator import MIMLMix

@@ -9,7 +9,7 @@ from scipy.special import digamma, gammaln, logsumexp
 from scipy.stats import multivariate_normal
 
 from bagwise import MultiViewBags
-from bagwise.datasets.mimlmix_like import make_mimlmix_like
+from bagwise.datasets import make_mimlmix_like
 from bagwise.models.mimlmix import kernels, loops
 from bagwise.models.mimlmix import views as _mimlmix_views
 from bagwise.models.mimlmix.em import Layout, collect_statistics, train, view_weights

@@ -8,7 +8,7 @@ from mimlmix_problems import FIXED, log_likelihoods, slow_e_step, two_views
 from scipy.special import digamma, logsumexp
 
 from bagwise import Bags, MultiViewBags
-from bagwise.datasets.mimlmix_like import make_mimlmix_like
+from bagwise.datasets import make_mimlmix_like
 from bagwise.errors import DataError
 from bagwise.metrics import average_precision
 from bagwise.models.mimlmix import kernels, loops, topic_kernels

@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 from bagwise import MultiViewBags
-from bagwise.datasets.mimlmix_like import make_mimlmix_like
+from bagwise.datasets import make_mimlmix_like
 from bagwise.errors import DataError
 from bagwise.models.mimlmix.estimator import MIMLMix
 from bagwise.models.mimlmix.select import choose_settings

@@ -8,7 +8,7 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from bagwise import Bags, MultiViewBags
-from bagwise.datasets.mimlmix_like import make_mimlmix_like
+from bagwise.datasets import make_mimlmix_like
 from bagwise.errors import DataError
 from bagwise.metrics import average_precision
 from bagwise.models import MIMLMix

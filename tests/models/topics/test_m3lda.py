@@ -9,7 +9,7 @@ from scipy.special import gammaln
 
 import bagwise
 from bagwise import Bags, MultiViewBags
-from bagwise.datasets.mimlmix_like import make_mimlmix_like
+from bagwise.datasets import make_mimlmix_like
 from bagwise.metrics import average_precision
 from bagwise.models import M3LDA
 from bagwise.models.topics.gibbs import Sampler, answer, lay_out, train

@@ -1,30 +1,39 @@
-"""Reading one part: its checksum before anything else, then its bags, or some of its columns."""
+"""One part of shards: its checksum before anything else, then its bags, or some of its columns."""
 
 from __future__ import annotations
 
+import hashlib
 import io
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bagwise.bags import Bags, MultiViewBags
+from bagwise.bags import MultiViewBags, each_view
+from bagwise.bags.arrow import to_numpy
 from bagwise.bags.dataset import Dataset
 from bagwise.errors import DataError
-from bagwise.io._checks import damaged
 from bagwise.io._facts import loads
-from bagwise.io._parquet_columns import names_from_lists
-from bagwise.io._parquet_flat import read_flat
-from bagwise.io._parquet_groups import row_groups
-from bagwise.io.parquet import dataset_of_columns, dataset_of_tables
+from bagwise.io._parquet_pages import read_flat, row_groups
+from bagwise.io._parquet_tables import KEY, dataset_of_columns, dataset_of_tables, names_from_lists
+from bagwise.io._source import damaged
 from bagwise.shards.manifest import PartFacts
 from bagwise.shards.place import Place, digest
-from bagwise.utils.arrow import to_numpy
 
-__all__ = ["check_part", "part_columns", "part_labels", "read_part"]
+__all__ = [
+    "PartSource",
+    "check_part",
+    "one_view",
+    "part_columns",
+    "part_labels",
+    "read_part",
+    "side_at_random",
+    "side_of_groups",
+]
 
-_KEY = b"bagwise"
+
 _checked: set[tuple[str, str]] = set()  # parts whose checksum this process has seen to be right
 
 
@@ -61,7 +70,11 @@ def read_part(place: Place, part: PartFacts, names: tuple[str, ...] | None, firs
         raise
     if len(data) != part.n_bags or data.bags.n_instances != part.n_instances:
         raise DataError("this part holds other numbers of bags than the manifest says", path=path)
-    return data if data.bags.ids_given else _numbered(data, first)
+    if data.bags.ids_given:
+        return data
+    numbered = each_view(data.bags, lambda bags: bags.numbered(first))
+    object.__setattr__(data, "bags", numbered)  # of bags just read nothing needs to be checked again
+    return data
 
 
 def _read(place: Place, part: PartFacts, names: tuple[str, ...] | None, path: str) -> Dataset:
@@ -106,7 +119,7 @@ def _read_flat(source: Any, names: tuple[str, ...] | None, path: str) -> Dataset
 
 
 def _facts(schema: pa.Schema, names: tuple[str, ...] | None) -> dict[str, Any]:
-    facts = loads((schema.metadata or {})[_KEY])
+    facts = loads((schema.metadata or {})[KEY])
     facts["label_names"] = list(names or ())  # later parts may have brought more
     return facts
 
@@ -114,24 +127,6 @@ def _facts(schema: pa.Schema, names: tuple[str, ...] | None) -> dict[str, Any]:
 def _without_labels(table: pa.Table) -> pa.Table:
     nothing = pa.array([[]] * len(table), pa.large_list(pa.string()))
     return table.append_column("labels", nothing)
-
-
-def _numbered(data: Dataset, first: int) -> Dataset:
-    """Bags without names, called by their places among all bags."""
-    ids = np.arange(first, first + len(data))
-
-    def renamed(bags: Bags) -> Bags:
-        new = bags._derive(bags.X, bags.offsets, ids, bags.instance_info)
-        new.ids_given = False
-        return new
-
-    bags = data.bags
-    if isinstance(bags, MultiViewBags):
-        renewed: Any = MultiViewBags({name: renamed(view) for name, view in bags.views.items()})
-    else:
-        renewed = renamed(bags)
-    object.__setattr__(data, "bags", renewed)
-    return data
 
 
 def part_columns(place: Place, part: PartFacts, columns: list[str]) -> pa.Table:
@@ -155,7 +150,85 @@ def part_labels(place: Place, part: PartFacts, names: tuple[str, ...]) -> np.nda
     return Y
 
 
-def part_column(place: Place, part: PartFacts, name: str) -> np.ndarray | None:
-    """One column of numbers or names, None if the part has none."""
-    table = part_columns(place, part, [name])
-    return to_numpy(table.column(name)) if name in table.column_names else None
+# ----------------------------------------------------------------------
+# One part of shards with all that is done to it on the way into memory
+
+
+class PartSource(NamedTuple):
+    """One part of shards, to be loaded here or in another process."""
+
+    place: Place
+    facts: PartFacts
+    label_names: tuple[str, ...] | None
+    first: int
+    which: np.ndarray | None
+    view: str | None
+    held: Dataset | None = None
+    after: tuple[Any, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Where the part lies."""
+        return self.place.join(self.facts.file)
+
+    def load(self) -> Dataset:
+        """The bags that are taken from it."""
+        if self.held is not None:
+            return self.held
+        data = read_part(self.place, self.facts, self.label_names, self.first)
+        data = data if self.which is None else data[_run(self.which)]
+        data = data if self.view is None else one_view(data, self.view)
+        for transformer in self.after:
+            data = replace(data, bags=transformer.transform(data.bags))
+        return data
+
+
+def one_view(data: Dataset, view: str) -> Dataset:
+    """A data set with one of its views."""
+    assert isinstance(data.bags, MultiViewBags)
+    known = data.instance_Y.get(view) if isinstance(data.instance_Y, dict) else None
+    return replace(data, bags=data.bags[view], instance_Y=known)
+
+
+def _run(which: np.ndarray) -> np.ndarray | slice:
+    """Consecutive bags as a slice, which shares memory."""
+    n = len(which)
+    return slice(int(which[0]), int(which[0]) + n) if n and which[-1] - which[0] == n - 1 else which
+
+
+# ----------------------------------------------------------------------
+# Which bags of shards are for testing: drawn within every part, or by the names of groups
+
+
+def side_at_random(n_bags: int, test_size: float, seed: list[int]) -> np.ndarray:
+    """Mask of test bags of a part; their number is right on the average over parts.
+
+    Examples
+    --------
+    >>> int(side_at_random(100, 0.3, [0, 1]).sum())
+    30
+    """
+    rng = np.random.default_rng(seed)
+    test = np.zeros(n_bags, dtype=bool)
+    wanted = test_size * n_bags
+    n_test = int(wanted) + int(rng.random() < wanted - int(wanted))
+    test[rng.permutation(n_bags)[:n_test]] = True
+    return test
+
+
+def side_of_groups(names: list[str], test_size: float, seed: int) -> np.ndarray:
+    """Mask of test bags; a group's side depends on its name alone, so that no part need know another.
+
+    Examples
+    --------
+    >>> side_of_groups(["site 1", "site 2", "site 1"], 0.5, 0)[[0, 2]].tolist() in ([True] * 2, [False] * 2)
+    True
+    """
+    drawn = {name: _share(name, seed) for name in set(names)}
+    return np.array([drawn[name] < test_size for name in names], dtype=bool)
+
+
+def _share(name: str, seed: int) -> float:
+    """A number from 0 to 1 that depends on a name and a seed alone."""
+    drawn = hashlib.blake2b(name.encode(), digest_size=8, salt=str(seed).encode()[:16]).digest()
+    return int.from_bytes(drawn, "little") / 2.0**64

@@ -1,4 +1,4 @@
-"""The grammar of ARFF that its readers share: fields, quotes, and the header down to ``@data``."""
+"""The grammar of ARFF that its readers share, and the label list that may lie beside such a file."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NoReturn
+from xml.parsers import expat
+from xml.sax.saxutils import quoteattr
 
 from bagwise.errors import DataError
-from bagwise.io._source import MAX_BYTES, numbered_lines
+from bagwise.io._source import MAX_BYTES, numbered_lines, of_file, read_text
 
 # Possessive repeats (*+) keep these linear on any input.
 _QUOTED = r""" "[^"\\]*+(?:\\.[^"\\]*+)*+" | '[^'\\]*+(?:\\.[^'\\]*+)*+' """
@@ -108,7 +111,7 @@ def quote(text: str) -> str:
     return f"'{text}'"
 
 
-def read_header(lines: Iterator[tuple[int, str]], path: str | Path) -> Header:
+def read_header(lines: Iterator[tuple[int, str]]) -> Header:
     """Consume numbered lines up to ``@data``."""
     relation, attributes = None, []
     inner: list[Attribute] = []
@@ -120,44 +123,44 @@ def read_header(lines: Iterator[tuple[int, str]], path: str | Path) -> Header:
         if word == "@relation" and relation is None:
             relation = unescape(rest[1:-1] if rest[:1] in "'\"" else rest) if rest else ""
         elif relation is None:
-            raise DataError(f"expected @relation, found {text[:40]!r}", path=path, line=line)
+            raise DataError(f"expected @relation, found {text[:40]!r}", line=line)
         elif word == "@attribute":
-            attribute = _attribute(text, path, line)
+            attribute = _attribute(text, line)
             if around is not None:
                 inner.append(attribute)
             if attribute.kind != "relational":
                 if around is None:
                     attributes.append(attribute)
             elif around is not None:
-                raise DataError("a relational attribute inside another is not a bag", path=path, line=line)
+                raise DataError("a relational attribute inside another is not a bag", line=line)
             else:
                 around, inner = attribute, []
         elif word == "@end" and around is not None:
             attributes.append(Attribute(around.name, "relational", around.line, inner=tuple(inner)))
             around = None
         elif word == "@data" and around is None:
-            _check_names(attributes, path)
+            _check_names(attributes)
             return Header(relation, tuple(attributes))
         else:
             expected = "@attribute or @end" if around is not None else "@attribute or @data"
-            raise DataError(f"expected {expected}, found {text[:40]!r}", path=path, line=line)
-    raise DataError("the file ends before @data; it is truncated or no ARFF file", path=path, line=line)
+            raise DataError(f"expected {expected}, found {text[:40]!r}", line=line)
+    raise DataError("the file ends before @data; it is truncated or no ARFF file", line=line)
 
 
-def _attribute(text: str, path: str | Path, line: int) -> Attribute:
+def _attribute(text: str, line: int) -> Attribute:
     match = _ATTRIBUTE.fullmatch(text)
     if match is None:
-        raise DataError(f"expected @attribute <name> <type>, found {text[:60]!r}", path=path, line=line)
+        raise DataError(f"expected @attribute <name> <type>, found {text[:60]!r}", line=line)
     name, kind = match.groups()
     name = unescape(name[1:-1]) if name[0] in "'\"" else name
     if kind.startswith("{"):
         body = kind.split("%")[0].rstrip() if kind.rstrip()[-1] != "}" else kind.rstrip()
         if not body.endswith("}"):
-            raise DataError(f"the values of attribute {name!r} do not end with }}", path=path, line=line)
+            raise DataError(f"the values of attribute {name!r} do not end with }}", line=line)
         try:
             values = tuple(unescape(value) for value in split_fields(body[1:-1]))
         except DataError as error:
-            raise error.at(path, line) from None
+            raise DataError(error.message, line=line) from None
         return Attribute(name, "nominal", line, values)
     word = kind.split()[0].lower() if kind.split() else ""
     if word in _NUMERIC:
@@ -167,17 +170,66 @@ def _attribute(text: str, path: str | Path, line: int) -> Attribute:
     raise DataError(
         f"attribute {name!r} has the type {kind[:40]!r}; known are numeric, real, integer, string, "
         "relational and {...}",
-        path=path,
         line=line,
     )
 
 
-def _check_names(attributes: list[Attribute], path: str | Path) -> None:
+def _check_names(attributes: list[Attribute]) -> None:
     for group in (attributes, *(a.inner for a in attributes)):
         seen = set()
         for attribute in group:
             if attribute.name in seen:
-                raise DataError(
-                    f"the attribute {attribute.name!r} is declared twice", path=path, line=attribute.line
-                )
+                raise DataError(f"the attribute {attribute.name!r} is declared twice", line=attribute.line)
             seen.add(attribute.name)
+
+
+# ----------------------------------------------------------------------
+# The label list beside a multi-label ARFF file: ``<labels><label name="..."/></labels>``
+
+
+_NAMESPACE = "http://mulan.sourceforge.net/labels"
+
+
+@of_file
+def read_label_list(path: str | Path, max_bytes: int = MAX_BYTES) -> dict[str, int]:
+    """Label names with the line on which each stands; nested labels (hierarchies) are listed flat."""
+    text = read_text(path, max_bytes)
+    found: dict[str, int] = {}
+    parser = expat.ParserCreate(encoding="utf-8")
+
+    def start(tag: str, attributes: dict[str, Any]) -> None:
+        if tag != "label":
+            return
+        line = parser.CurrentLineNumber
+        name = attributes.get("name")
+        if name is None:
+            raise DataError("a <label> without a name", line=line)
+        if name in found:
+            raise DataError(f"the label {name!r} is listed twice", line=line)
+        found[name] = line
+
+    def refuse(*_: Any) -> NoReturn:
+        # Document types may define entities, the means of every attack by XML; label lists need none.
+        raise DataError("a label list has no DOCTYPE", line=parser.CurrentLineNumber)
+
+    parser.StartElementHandler = start
+    parser.StartDoctypeDeclHandler = refuse
+    try:
+        parser.Parse(text.encode(), True)
+    except expat.ExpatError as error:
+        raise DataError(f"not well-formed XML ({error})", line=error.lineno) from None
+    if not found:
+        raise DataError("no <label> in this label list")
+    return found
+
+
+def label_list(names: tuple[str, ...]) -> str:
+    """Text of a label list.
+
+    Examples
+    --------
+    >>> label_list(("wren", "a & b")).splitlines()[2:4]
+    ['  <label name="wren"/>', '  <label name="a &amp; b"/>']
+    """
+    items = "".join(f"  <label name={quoteattr(name)}/>\n" for name in names)
+    return f'<?xml version="1.0" encoding="utf-8"?>\n<labels xmlns="{_NAMESPACE}">\n{items}</labels>\n'

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -10,7 +13,12 @@ import pyarrow.compute as pc
 from scipy import sparse
 
 from bagwise.errors import DataError
-from bagwise.utils.arrays import as_text
+
+LONGEST_NAME = 255  # NumPy gives every name of a column the room of the longest
+_INTEGER = r"^(0|-?[1-9][0-9]{0,19})$"
+_LEADING_ZERO = r"^[+-]?0[0-9]"  # a code, not a number
+_WHOLE = re.compile(r"-?[1-9][0-9]{0,19}|0", re.ASCII)
+_DECIMAL = re.compile(r"-?[0-9]+\.[0-9]+(e[+-][0-9]+)?|-?[0-9](\.[0-9]+)?e[+-][0-9]+", re.ASCII)
 
 
 def as_table(frame: Any) -> pa.Table:
@@ -39,19 +47,35 @@ def to_numpy(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
     return as_text(values) if values.dtype == object else values
 
 
+def as_text(values: np.ndarray) -> np.ndarray:
+    """Python strings as NumPy text; as they are beside None, or where one long one would widen all."""
+    if not all(isinstance(v, str) for v in values):
+        return values
+    lengths = [len(v) for v in values]
+    if max(lengths, default=0) * len(values) > 64 * sum(lengths) + (1 << 20):
+        return values
+    return values.astype(str)
+
+
 def is_list(kind: pa.DataType) -> bool:
     """Whether a column holds lists, of whatever kind."""
-    return _is_list(kind) or pa.types.is_fixed_size_list(kind)
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
-def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Order that brings equal ids together (bags by first appearance), offsets, and the ids."""
+def group_rows(
+    column: pa.ChunkedArray | pa.Array, name: str = "bag"
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Order that brings equal ids together (bags by first appearance), offsets, and the ids.
+
+    Examples
+    --------
+    >>> order, offsets, ids = group_rows(pa.array(["b", "a", "b"]))
+    >>> order.tolist(), offsets.tolist(), ids.tolist()
+    ([0, 2, 1], [0, 2, 3], ['b', 'a'])
+    """
     if column.null_count:
-        row = pc.index(column.is_null(), True).as_py()
-        raise DataError(f"row {row} has no bag id in column {name!r}")
-    encoded = pc.dictionary_encode(column.combine_chunks())
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
+        raise DataError(f"row {first_null(column)} has no bag id in column {name!r}")
+    encoded = plain(column).dictionary_encode()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     order = np.argsort(codes, kind="stable")
     counts = np.bincount(codes, minlength=len(encoded.dictionary))
@@ -62,6 +86,82 @@ def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, np.ndarr
 def is_number(kind: pa.DataType) -> bool:
     """Whether a column holds numbers or truth values."""
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+
+
+def plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """One array of values, no chunks and no dictionary."""
+    column = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+
+
+def text_of(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """A column as text, empty where there is nothing."""
+    found = plain(column)
+    if found.type == pa.string() and not found.null_count:
+        return found
+    if str(found.type) in ("string", "large_string", "string_view"):
+        return found.cast(pa.large_string()).fill_null("")
+    return pa.array(["" if v is None else str(v) for v in found.to_pylist()], pa.large_string())
+
+
+# ---------------------------------------------------------------------- text as what it looks like
+
+
+def natural(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
+    """Text as what it looks like: whole numbers, numbers, True and False, or text (``007`` is text)."""
+    column = plain(column)
+    if len(column) and pc.all(pc.match_substring_regex(column, _INTEGER)).as_py():
+        for kind in (pa.int64(), pa.uint64()):
+            with suppress(pa.ArrowInvalid):
+                return column.cast(kind).to_numpy()
+        return to_numpy(column)
+    if len(column) and pc.any(pc.match_substring_regex(column, _LEADING_ZERO)).as_py():
+        return to_numpy(column)
+    if set(pc.unique(column).to_pylist()) <= {"True", "False", "true", "false"}:
+        return column.cast(pa.bool_()).to_numpy(zero_copy_only=False)
+    try:
+        return column.cast(pa.float64()).to_numpy()
+    except pa.ArrowInvalid:
+        return to_numpy(column)
+
+
+def natural_ids(texts: Sequence[str], lines: Sequence[int]) -> np.ndarray:
+    """Names as written: numbers if all of them are written as Python writes them, else text.
+
+    So names that differ stay different: ``01``, ``1`` and ``1.0`` are three.
+
+    Examples
+    --------
+    >>> natural_ids(["12", "7"], [1, 2])
+    array([12,  7])
+    >>> natural_ids(["12", "07"], [1, 2]).tolist()
+    ['12', '07']
+    """
+    for text, line in zip(texts, lines):
+        if not text or len(text) > LONGEST_NAME:
+            problem = "an empty name" if not text else f"a name of {len(text):,} characters"
+            raise DataError(f"{problem}; names have 1 to {LONGEST_NAME} characters", line=int(line))
+    return natural_names(texts)
+
+
+def natural_names(texts: Sequence[str]) -> np.ndarray:
+    """As `natural_ids`, for names that may be empty or long.
+
+    Examples
+    --------
+    >>> natural_names(["1.5", "2.0"]).tolist(), natural_names(["1.5", "2"]).tolist()
+    ([1.5, 2.0], ['1.5', '2'])
+    """
+    if len(texts) and all(map(_WHOLE.fullmatch, texts)):
+        values = [int(text) for text in texts]
+        for kind in (np.int64, np.uint64):
+            if np.iinfo(kind).min <= min(values) and max(values) <= np.iinfo(kind).max:
+                return np.array(values, dtype=kind)
+    elif len(texts) and all(_DECIMAL.fullmatch(text) and repr(float(text)) == text for text in texts):
+        return np.array([float(text) for text in texts])
+    return np.array(texts, dtype=np.str_)
 
 
 # ---------------------------------------------------------------------- lists of instances
