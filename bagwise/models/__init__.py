@@ -4,10 +4,10 @@
 from bagwise.models.auto.classifier import BagClassifier
 
 # Bounds that every table needs
-from bagwise.models.bounds.dummy import MIMLDummy
-from bagwise.models.bounds.single_instance import SingleInstanceLogisticRegression
-from bagwise.models.pooled.classifier import PooledClassifier
-from bagwise.models.pooled.logistic import PooledLogisticRegression
+from bagwise.models.simple.dummy import MIMLDummy
+from bagwise.models.simple.single_instance import SingleInstanceLogisticRegression
+from bagwise.models.simple.pooled_classifier import PooledClassifier
+from bagwise.models.simple.pooled_logistic import PooledLogisticRegression
 
 # Which instance carries which label, exactly
 from bagwise.models.ored.classifier import ORedClassifier
@@ -49,7 +49,7 @@ from bagwise.models.svm.miml_boost import MIMLBoost
 
 # Binary concepts with many faces, and one label against the rest
 from bagwise.models.mm_mil.estimator import MMMIL, select_n_clusters
-from bagwise.models.wrappers.one_vs_rest import OneVsRestMIL
+from bagwise.models.simple.one_vs_rest import OneVsRestMIL
 
 # One label at a time, by neighbours
 from bagwise.models.distance.citation_knn import CitationKNN
