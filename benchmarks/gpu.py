@@ -32,7 +32,7 @@ from bagwise.models.ored.card import likelihood_on_card
 from bagwise.models.ored.parts import Setup, Treatment
 from bagwise.models.ored.union_posterior import union_residual
 from bagwise.models.ored.union_torch import groups_of, union_residuals
-from bagwise.models.svm.set_kernel import set_kernel
+from bagwise.models.svm.kernels import set_kernel
 
 CARD = torch.device("cuda")
 

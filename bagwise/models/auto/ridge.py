@@ -20,7 +20,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from bagwise.bags import runs
 from bagwise.compute.segment import segment_sum
-from bagwise.models.svm.set_kernel import own_kernels
+from bagwise.models.svm.kernels import own_kernels
 
 BIAS = 10.0  # added to every kernel: a constant that is hardly penalised
 PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)

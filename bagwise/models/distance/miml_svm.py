@@ -8,7 +8,9 @@ from sklearn.utils import check_random_state
 from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Seed
 from bagwise.models._shared.scores import each_label
-from bagwise.models._shared.svm import (
+from bagwise.models.distance.base import DEVICE, RATIO, SCALING, DistanceClassifier
+from bagwise.models.distance.medoids import k_medoids, n_medoids
+from bagwise.models.svm.base import (
     MACHINE,
     gram,
     labels_by_rule,
@@ -16,8 +18,6 @@ from bagwise.models._shared.svm import (
     resolve_gamma,
     weights_of,
 )
-from bagwise.models.distance.base import DEVICE, RATIO, SCALING, DistanceClassifier
-from bagwise.models.distance.medoids import k_medoids, n_medoids
 
 
 class MIMLSVM(DistanceClassifier):

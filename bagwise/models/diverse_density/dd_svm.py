@@ -12,11 +12,10 @@ from bagwise.base.parameters import Number
 from bagwise.compute.scaling import Scaling, apply_scaling, learn_scaling
 from bagwise.compute.segment import segment_max
 from bagwise.models._shared.scores import best_offset, each_label
-from bagwise.models._shared.svm import MACHINE, gram, precomputed_machine, resolve_gamma
 from bagwise.models.diverse_density.base import CONCEPTS, ConceptClassifier, dense
 from bagwise.models.diverse_density.objective import distances
 from bagwise.models.diverse_density.prototypes import find_prototypes, nearest_distances, nearness
-from bagwise.models.svm.base import CELLS, blocks
+from bagwise.models.svm.base import CELLS, MACHINE, blocks, gram, precomputed_machine, resolve_gamma
 
 # what prototypes depend on; machines with other settings share them in a search
 _SEARCH = ("n_starts", "merge", "init_scale", "max_scale", "max_iter", "tol", "seed")

@@ -13,8 +13,8 @@ from bagwise.base.parameters import JOBS, Choice, Flag, Number, Seed, Whole
 from bagwise.compute.scaling import Scaling, in_single, single_scaling
 from bagwise.compute.segment import segment_max
 from bagwise.models._shared.scores import each_label
-from bagwise.models._shared.svm import constant_scores, put_constants
 from bagwise.models.instance.annealing import Plan, anneal, mean_votes
+from bagwise.models.svm.base import constant_scores, put_constants
 from bagwise.utils.arrays import check_memory
 
 

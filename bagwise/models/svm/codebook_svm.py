@@ -7,10 +7,20 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Seed, Whole
-from bagwise.models._shared.codebook import learn_codebook, nearest_word
 from bagwise.models._shared.scores import each_label
-from bagwise.models._shared.svm import MACHINE, gram, precomputed_machine, resolve_gamma, weights_of
-from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, blocks
+from bagwise.models.svm.base import (
+    CELLS,
+    MACHINE,
+    SCALING,
+    ScaledClassifier,
+    blocks,
+    gram,
+    learn_codebook,
+    nearest_word,
+    precomputed_machine,
+    resolve_gamma,
+    weights_of,
+)
 
 
 class CodebookSVM(ScaledClassifier):

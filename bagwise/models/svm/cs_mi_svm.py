@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Whole
-from bagwise.models._shared.svm import MACHINE
-from bagwise.models.svm.base import SCALING
+from bagwise.models.svm.base import MACHINE, SCALING
 from bagwise.models.svm.mi_svm import MISVM, learn_label
 
 

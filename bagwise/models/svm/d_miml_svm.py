@@ -10,10 +10,8 @@ from scipy import sparse
 from bagwise.base import Traits
 from bagwise.base.parameters import Number, Whole
 from bagwise.compute.segment import segment_max, segment_mean
-from bagwise.models._shared.svm import MACHINE, gram, resolve_gamma
-from bagwise.models.svm.base import SCALING, ScaledClassifier
-from bagwise.models.svm.coupled import Coupled, Solution, maximise
-from bagwise.models.svm.landmarks import landmark_span
+from bagwise.models.svm.base import MACHINE, SCALING, ScaledClassifier, gram, resolve_gamma
+from bagwise.models.svm.kernels_landmarks import Coupled, Solution, landmark_span, maximise
 
 
 class DMIMLSVM(ScaledClassifier):

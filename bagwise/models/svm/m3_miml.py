@@ -9,16 +9,18 @@ from bagwise.base.parameters import JOBS, Choice
 from bagwise.compute.segment import segment_max
 from bagwise.compute.threads import small_products
 from bagwise.models._shared.scores import each_label
-from bagwise.models._shared.svm import (
+from bagwise.models.svm.base import (
+    CELLS,
     MACHINE,
+    SCALING,
+    ScaledClassifier,
     gram,
     labels_by_rule,
     precomputed_machine,
     resolve_gamma,
     weights_of,
 )
-from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier
-from bagwise.models.svm.set_kernel import set_kernel
+from bagwise.models.svm.kernels import set_kernel
 from bagwise.utils.arrays import check_memory
 
 _AT_A_TIME = 2000  # negative instances that join the machine of a label at a time

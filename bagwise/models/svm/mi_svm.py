@@ -14,8 +14,16 @@ from bagwise.base.parameters import JOBS, Choice, Number, Whole
 from bagwise.compute.segment import segment_argmax, segment_max, segment_mean
 from bagwise.compute.threads import small_products
 from bagwise.models._shared.scores import each_label
-from bagwise.models._shared.svm import MACHINE, gram, resolve_gamma, weights_of
-from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, bag_matrix
+from bagwise.models.svm.base import (
+    CELLS,
+    MACHINE,
+    SCALING,
+    ScaledClassifier,
+    bag_matrix,
+    gram,
+    resolve_gamma,
+    weights_of,
+)
 
 
 class MISVM(ScaledClassifier):

@@ -15,8 +15,7 @@ from bagwise.compute.memo import remembered
 from bagwise.compute.segment import segment_max, segment_sum
 from bagwise.compute.threads import small_products
 from bagwise.models._shared.scores import each_label
-from bagwise.models._shared.svm import MACHINE, resolve_gamma
-from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, row_blocks
+from bagwise.models.svm.base import CELLS, MACHINE, SCALING, ScaledClassifier, resolve_gamma, row_blocks
 from bagwise.utils.arrays import check_memory
 from bagwise.utils.progress import progress
 

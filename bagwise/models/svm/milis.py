@@ -12,8 +12,7 @@ from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Number, Whole
 from bagwise.compute.segment import segment_argmax
 from bagwise.compute.threads import run, small_products
-from bagwise.models._shared.svm import MACHINE, gram, resolve_gamma
-from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier
+from bagwise.models.svm.base import CELLS, MACHINE, SCALING, ScaledClassifier, gram, resolve_gamma
 from bagwise.models.svm.miles import bag_similarities
 
 _SCALE = 10.0  # of the feature whose weight is the intercept: its penalty is a hundredth of that of others

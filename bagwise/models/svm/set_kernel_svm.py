@@ -10,15 +10,16 @@ from bagwise.base.parameters import JOBS, Choice, Device, Number
 from bagwise.compute.segment import segment_sum
 from bagwise.compute.threads import small_products
 from bagwise.models._shared.scores import each_label
-from bagwise.models._shared.svm import (
+from bagwise.models.svm.base import (
     MACHINE,
+    SCALING,
+    ScaledClassifier,
     precomputed_machine,
     resolve_gamma,
     spread_out,
     weights_of,
 )
-from bagwise.models.svm.base import SCALING, ScaledClassifier
-from bagwise.models.svm.set_kernel import graph_weights, kernel_of_bags, own_kernels
+from bagwise.models.svm.kernels import graph_weights, kernel_of_bags, own_kernels
 
 
 class SetKernelSVM(ScaledClassifier):
