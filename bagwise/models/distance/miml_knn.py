@@ -6,8 +6,16 @@ import numpy as np
 
 from bagwise.base import Traits
 from bagwise.base.parameters import Whole
-from bagwise.models.distance.base import DEVICE, DISTANCE, SCALING, DistanceClassifier
-from bagwise.models.distance.neighbours import citing_distances, nearest, neighbours, to_others
+from bagwise.models.distance.base import (
+    DEVICE,
+    DISTANCE,
+    SCALING,
+    DistanceClassifier,
+    citing_distances,
+    nearest,
+    neighbours,
+    to_others,
+)
 
 
 class MIMLKNN(DistanceClassifier):

@@ -8,8 +8,7 @@ from sklearn.utils import check_random_state
 
 from bagwise.base import Traits
 from bagwise.base.parameters import Number, Seed
-from bagwise.models.distance.base import DEVICE, RATIO, SCALING, DistanceClassifier
-from bagwise.models.distance.medoids import k_medoids, n_medoids
+from bagwise.models.distance.base import DEVICE, RATIO, SCALING, DistanceClassifier, k_medoids, n_medoids
 
 
 class MIMLNN(DistanceClassifier):

@@ -22,7 +22,7 @@ from bagwise.compute.memo import between_bags, remembered
 from bagwise.compute.numeric import frozen
 from bagwise.compute.segment import segment_sum
 from bagwise.compute.threads import cores, in_threads
-from bagwise.models.distance.hausdorff_kernels import dense_row
+from bagwise.models.distance.kernels import dense_row
 from bagwise.models.svm.base import row_blocks
 from bagwise.utils.arrays import check_memory
 from bagwise.utils.progress import progress
