@@ -42,7 +42,7 @@ from bagwise.models import (
     MIMLBoost,
 )
 from bagwise.models.diverse_density.diverse_density import densest
-from bagwise.models.diverse_density.objective import NoisyOr
+from bagwise.models.diverse_density.kernels import NoisyOr
 from bagwise.models.svm.miles import bag_similarities
 from bagwise.models.svm.milis import _machine
 from bagwise.models.topics import dba as alignment

@@ -7,9 +7,9 @@ import pytest
 from density_references import plain_density, plain_q, scipy_minimum
 from toy_bags import planted
 
+from bagwise.models.diverse_density.base import cheapest, starting_rows, starting_sets
 from bagwise.models.diverse_density.descent import minimise_many
-from bagwise.models.diverse_density.objective import NoisyOr, OnePerBag, distances, log_odds
-from bagwise.models.diverse_density.starts import cheapest, starting_rows, starting_sets
+from bagwise.models.diverse_density.kernels import NoisyOr, OnePerBag, distances, log_odds
 
 # ---------------------------------------------------------------------- objectives
 
@@ -50,7 +50,7 @@ def test_blocks_of_instances_change_nothing(cells, monkeypatch):
     bags, y, _ = planted(8)
     theta = np.random.default_rng(1).normal(size=(3, 6))
     values, G = NoisyOr(bags.X, bags.offsets, y)(theta, None)
-    monkeypatch.setattr("bagwise.models.diverse_density.objective._CELLS", cells)
+    monkeypatch.setattr("bagwise.models.diverse_density.kernels._CELLS", cells)
     again, again_G = NoisyOr(bags.X, bags.offsets, y)(theta, None)
     np.testing.assert_allclose(again, values, rtol=1e-12)
     np.testing.assert_allclose(again_G, G, rtol=1e-9, atol=1e-9)
