@@ -1,7 +1,7 @@
 """The catalogue: one algorithm, one file."""
 
 # The default
-from bagwise.models.auto.classifier import BagClassifier
+from bagwise.models.auto.estimator import BagClassifier
 
 # Bounds that every table needs
 from bagwise.models.simple.dummy import MIMLDummy

@@ -14,7 +14,7 @@ from bagwise import bags, base, metrics, model_selection, models, preprocessing
 from bagwise.compute.scaling import Scaling
 from bagwise.media.recipe import transformers
 from bagwise.metrics.scorers import _Scorer
-from bagwise.models.auto.classifier import PARTS
+from bagwise.models.auto.estimator import PARTS
 from bagwise.utils.sklearn_compat import trusted_names
 
 # Parts of fitted models that have no public place; this package keeps them under these names.

@@ -11,7 +11,7 @@ from scipy import sparse
 from bagwise.compute.numeric import frozen
 from bagwise.compute.threads import in_threads
 from bagwise.errors import DataError
-from bagwise.models.auto.forest_kernels import Scratch, Targets, Tree, add_leaves, grow_tree
+from bagwise.models.auto.kernels import Scratch, Targets, Tree, add_leaves, grow_tree
 
 _ROWS = 4096  # that go down a tree together
 

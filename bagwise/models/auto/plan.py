@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bagwise.models.auto.instances import Folds
+from bagwise.models.auto.fit_instances import Folds
 
 # in the order of work
 MEMBERS = (

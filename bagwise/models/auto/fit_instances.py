@@ -18,8 +18,8 @@ from bagwise.bags import Bags
 from bagwise.compute.calibration import fit_sigmoids, log_loss_sum
 from bagwise.compute.threads import in_threads
 from bagwise.models._shared.scores import pooled, safe_logit
+from bagwise.models.auto.fit_linear import Logistic, TermWeights, choose_alpha, fit_logistic
 from bagwise.models.auto.forest import Forest, grow_forest
-from bagwise.models.auto.logistic import Logistic, TermWeights, choose_alpha, fit_logistic
 from bagwise.models.ored.estimator import ORedLogisticRegression
 from bagwise.models.ored.rounds import expectation
 

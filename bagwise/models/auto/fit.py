@@ -12,8 +12,7 @@ from scipy import sparse
 from bagwise.bags import Bags
 from bagwise.compute.scaling import apply_scaling, is_text, learn_scaling
 from bagwise.models._shared.scores import safe_logit
-from bagwise.models.auto.forest import grow_forest
-from bagwise.models.auto.instances import (
+from bagwise.models.auto.fit_instances import (
     Folds,
     Problem,
     inherited_forest,
@@ -21,7 +20,16 @@ from bagwise.models.auto.instances import (
     ored_forest,
     ored_softmax,
 )
-from bagwise.models.auto.logistic import Logistic, TermWeights, choose_alpha, fit_logistic
+from bagwise.models.auto.fit_linear import (
+    MANY_BAGS,
+    Logistic,
+    TermWeights,
+    choose_alpha,
+    fit_logistic,
+    fit_rankers,
+)
+from bagwise.models.auto.fit_ridge import BIAS, EXACT_BAGS, PENALTIES, best_of, fit_ridge, leave_one_out
+from bagwise.models.auto.forest import grow_forest
 from bagwise.models.auto.plan import (
     FOR_DENSE,
     FOR_TEXT,
@@ -32,15 +40,14 @@ from bagwise.models.auto.plan import (
     ON_INSTANCES,
     Task,
 )
-from bagwise.models.auto.ranking import MANY_BAGS, fit_rankers
-from bagwise.models.auto.ridge import BIAS, EXACT_BAGS, PENALTIES, best_of, fit_ridge, leave_one_out
-from bagwise.models.auto.speakers import background_shift, who_speaks
-from bagwise.models.auto.view import (
+from bagwise.models.auto.predict import (
     ViewModel,
     as_csr,
     as_learned,
+    background_shift,
     instance_member_score,
     stack,
+    who_speaks,
 )
 from bagwise.preprocessing.statistics import bag_statistics
 
