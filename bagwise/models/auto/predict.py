@@ -12,9 +12,11 @@ from bagwise.bags import Bags
 from bagwise.compute.calibration import fit_sigmoids, log_loss_sum
 from bagwise.compute.scaling import Scaling, apply_scaling
 from bagwise.models._shared.scores import pooled, safe_logit
-from bagwise.models.auto.plan import ON_BAGS, ON_INSTANCES
 from bagwise.preprocessing.statistics import bag_statistics
 
+# members that answer from whole bags, and from instances
+ON_BAGS = ("set_kernel", "statistics_kernel", "text_kernel", "text_logistic", "mimlfast")
+ON_INSTANCES = ("inherited_forest", "inherited_logistic", "ored", "ored_forest")
 _MANY_COLUMNS = 600  # pooled probabilities beyond which one of three poolings is kept
 
 

@@ -19,8 +19,6 @@ from bagwise.models._shared.instance_softmax import (
 from bagwise.models._shared.scores import best_offset
 from bagwise.models.instance.kernels import rank_hinge
 
-_SOLVERS = {"lbfgs": lbfgs_phase, "pegasos": pegasos_phase}
-
 
 class RankLossSIM(MIMLClassifier):
     r"""Linear scores of instances, learned so that support instances rank the labels of each bag.
@@ -303,3 +301,6 @@ def run_phases(problem: RankLossProblem, phase, n_phases: int, n_steps: int, smo
         if abs(history[-2] - history[-1]) <= tol * max(abs(history[-2]), abs(history[-1])):
             break
     return W, history
+
+
+_SOLVERS = {"lbfgs": lbfgs_phase, "pegasos": pegasos_phase}

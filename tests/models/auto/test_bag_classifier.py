@@ -11,8 +11,8 @@ from bagwise.models import BagClassifier
 from bagwise.models.auto import estimator as classifier
 from bagwise.models.auto import fit as fitting
 from bagwise.models.auto import predict as view
+from bagwise.models.auto.fit import MEMBERS, Plan, plan_for
 from bagwise.models.auto.fit_linear import fit_rankers
-from bagwise.models.auto.plan import MEMBERS, Plan, plan_for
 
 
 def text_bags(n_bags=150, seed=0, n_words=1200):
