@@ -107,7 +107,7 @@ class RankLossSIM(MIMLClassifier):
     _parameters = {
         "alpha": Number(above=0),
         "support": Choice("softmax", "max"),
-        "solver": Choice(*_SOLVERS),
+        "solver": Choice("lbfgs", "pegasos"),
         "n_phases": Whole(1),
         "max_iter": Whole(1),
         "tol": Number(0),
@@ -150,11 +150,10 @@ class RankLossSIM(MIMLClassifier):
         scaling = learn_scaling(bags.X, "standard" if self.standardize else "none")
         X = apply_scaling(bags.X, scaling, bags.dtype)
         problem = RankLossProblem(X, bags.offsets, Y, self.alpha, self.support)
-        smoothing = self.smoothing if self.solver == "lbfgs" else 0.0
+        # subgradient steps take the hinge as it is
+        phase, smoothing = (lbfgs_phase, self.smoothing) if self.solver == "lbfgs" else (pegasos_phase, 0.0)
         with small_products(product_size(X, Y.shape[1])):
-            W, history = run_phases(
-                problem, _SOLVERS[self.solver], self.n_phases, self.max_iter, smoothing, self.tol
-            )
+            W, history = run_phases(problem, phase, self.n_phases, self.max_iter, smoothing, self.tol)
         self.coef_, self.intercept_ = scaling.weights_as_given(W[:, :-1], W[:, -1])
         self.objective_, self.n_iter_ = np.array(history), len(history) - 1
         self.threshold_ = 0.0
@@ -301,6 +300,3 @@ def run_phases(problem: RankLossProblem, phase, n_phases: int, n_steps: int, smo
         if abs(history[-2] - history[-1]) <= tol * max(abs(history[-2]), abs(history[-1])):
             break
     return W, history
-
-
-_SOLVERS = {"lbfgs": lbfgs_phase, "pegasos": pegasos_phase}
