@@ -256,7 +256,7 @@ class BagClassifier(MIMLClassifier):
         self._final = np.stack([np.ones(len(keep)), np.zeros(len(keep))])
         if len(keep) and Z:
             mixed = np.tensordot(weights, np.array(Z), 1)
-            self._final = fit_sigmoids(mixed, T)
+            self._final = np.array(fit_sigmoids(mixed, T))
             self.log_loss_ = log_loss_sum(self._final[0] * mixed + self._final[1], T) / T.size
 
     # ------------------------------------------------------------------ predicting

@@ -9,10 +9,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import Traits
 from bagwise.base.parameters import Number
+from bagwise.compute.calibration import best_offset
 from bagwise.compute.memo import remembered
 from bagwise.compute.scaling import Scaling, apply_scaling, learn_scaling
 from bagwise.compute.segment import segment_max
-from bagwise.models._shared.scores import best_offset, each_label
+from bagwise.models._shared.scores import each_label
 from bagwise.models.diverse_density.base import CONCEPTS, ConceptClassifier, dense
 from bagwise.models.diverse_density.diverse_density import learn_densest
 from bagwise.models.diverse_density.kernels import distances

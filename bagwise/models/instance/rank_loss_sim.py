@@ -10,13 +10,13 @@ from scipy.optimize import minimize
 
 from bagwise.base import NO_LABEL, MIMLClassifier, Traits
 from bagwise.base.parameters import Choice, Flag, Number, Whole
+from bagwise.compute.calibration import best_offset
 from bagwise.compute.scaling import apply_scaling, learn_scaling
 from bagwise.compute.segment import segment_argmax, segment_max, segment_softmax
 from bagwise.compute.threads import small_products
 from bagwise.models._shared.instance_softmax import (
     product_size,
 )
-from bagwise.models._shared.scores import best_offset
 from bagwise.models.instance.kernels import rank_hinge
 
 

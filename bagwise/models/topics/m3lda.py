@@ -12,10 +12,10 @@ from sklearn.utils import check_random_state
 from bagwise.bags import runs
 from bagwise.base import Traits
 from bagwise.base.parameters import Choice, Number, PerView, Seed, Whole
+from bagwise.compute.calibration import best_offset
 from bagwise.compute.numeric import frozen
 from bagwise.compute.segment import segment_sum
 from bagwise.compute.threads import cores, in_threads
-from bagwise.models._shared.scores import best_offset
 from bagwise.models.mimlmix.parts import as_views
 from bagwise.models.mimlmix.settings import by_view
 from bagwise.models.mimlmix.topics import choose_n_topics, fit_topics, label_distributions
