@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import expit
+
+from bagwise.compute.optim import minimise
 
 __all__ = [
     "Calibration",
@@ -287,8 +288,7 @@ def mixing_weights(Z: np.ndarray, Y: np.ndarray) -> np.ndarray:
         value = float(np.logaddexp(0.0, F).sum() - F @ y) + TOWARDS_EQUAL * np.square(w - equal).sum()
         return value, flat @ (expit(F) - y) + 2.0 * TOWARDS_EQUAL * (w - equal)
 
-    start = np.full(len(Z), equal)
-    return minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(0.0, None)] * len(Z)).x
+    return minimise(loss, np.full(len(Z), equal), bounds=[(0.0, None)] * len(Z)).x
 
 
 def best_offset(

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import minimize
 from scipy.special import expit
 
 from bagwise.bags import Bags
+from bagwise.compute.optim import minimise
 from bagwise.models.mimlfast.estimator import MIMLFast
 from bagwise.models.mimlfast.predict import bag_scores
 
@@ -98,18 +98,15 @@ def fit_logistic(
         share = np.clip(w @ Y / total, 1e-3, 1.0 - 1e-3)
         start = Logistic(np.zeros((d, L)), np.log(share / (1.0 - share)))
 
-    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        theta = flat.reshape(d + 1, L)
+    def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
         F = X @ theta[:-1] + theta[-1]
         R = (expit(F) - Y) * w[:, None]
         value = float(((np.logaddexp(0.0, F) - F * Y) * w[:, None]).sum())
         value += 0.5 * alpha * float(np.vdot(theta[:-1], theta[:-1]))
         gradient = np.vstack([Xt @ R + alpha * theta[:-1], R.sum(axis=0)])
-        return value / total, gradient.ravel() / total
+        return value, gradient
 
-    x0 = np.vstack([start.coef, start.intercept]).ravel()
-    found = minimize(loss, x0, jac=True, method="L-BFGS-B", options={"maxiter": max_iter, "gtol": 1e-5}).x
-    theta = found.reshape(d + 1, L)
+    theta = minimise(loss, np.vstack([start.coef, start.intercept]), max_iter=max_iter, unit=total).x
     return Logistic(theta[:-1].copy(), theta[-1].copy())
 
 

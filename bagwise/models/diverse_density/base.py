@@ -14,9 +14,9 @@ from sklearn.utils import check_random_state
 
 from bagwise.base.parameters import JOBS, Choice, Number, Rules, Seed, Whole
 from bagwise.compute.calibration import best_offset
+from bagwise.compute.optim import minimise_many
 from bagwise.compute.segment import segment_argmax, segment_max
 from bagwise.compute.threads import openmp_threads, small_products
-from bagwise.models.diverse_density.descent import minimise_many
 from bagwise.models.diverse_density.kernels import FLOOR, OnePerBag, absence, distances
 from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier
 from bagwise.utils.arrays import check_memory

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from bagwise.base import Traits
+from bagwise.compute.optim import Minima, minimise_many
 from bagwise.compute.threads import small_products
 from bagwise.models._shared.scores import each_label
 from bagwise.models.diverse_density.base import CONCEPTS, ConceptClassifier, starting_rows
-from bagwise.models.diverse_density.descent import Minima, minimise_many
 from bagwise.models.diverse_density.kernels import NoisyOr, log_odds, noisy_or
 from bagwise.models.svm.base import CELLS
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import minimize
 
 from bagwise.base import NO_LABEL, MIMLClassifier, Traits
 from bagwise.base.parameters import Choice, Flag, Number, Whole
 from bagwise.compute.calibration import best_offset
+from bagwise.compute.optim import minimise
 from bagwise.compute.scaling import apply_scaling, learn_scaling
 from bagwise.compute.segment import segment_argmax, segment_max, segment_softmax
 from bagwise.compute.threads import small_products
@@ -257,15 +257,8 @@ class RankLossProblem:
 
 def lbfgs_phase(problem: RankLossProblem, W: np.ndarray, A: np.ndarray, n_steps: int, smoothing: float):
     """Minimise the smoothed objective over frozen support instances, from where the last phase ended."""
-
-    def value_and_slope(w):
-        value, gradient = problem.frozen(w.reshape(problem.shape), A, smoothing)
-        return value, gradient.ravel()
-
-    options = {"maxiter": n_steps, "maxfun": 2 * n_steps, "ftol": 1e-13, "gtol": 1e-8}
-    return minimize(value_and_slope, W.ravel(), jac=True, method="L-BFGS-B", options=options).x.reshape(
-        W.shape
-    )
+    limits = {"max_iter": n_steps, "max_calls": 2 * n_steps, "least_fall": 1e-13, "tol": 1e-8}
+    return minimise(lambda V: problem.frozen(V, A, smoothing), W, **limits).x
 
 
 def pegasos_phase(problem: RankLossProblem, W: np.ndarray, A: np.ndarray, n_steps: int, smoothing: float):

@@ -7,8 +7,8 @@ import pytest
 from density_references import plain_density, plain_q, scipy_minimum
 from toy_bags import planted
 
+from bagwise.compute.optim import minimise_many
 from bagwise.models.diverse_density.base import cheapest, starting_rows, starting_sets
-from bagwise.models.diverse_density.descent import minimise_many
 from bagwise.models.diverse_density.kernels import NoisyOr, OnePerBag, distances, log_odds
 
 # ---------------------------------------------------------------------- objectives
