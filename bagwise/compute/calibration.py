@@ -19,6 +19,7 @@ __all__ = [
     "Calibration",
     "best_offset",
     "calibrate",
+    "calibrated_loss",
     "fit_sigmoids",
     "log_loss",
     "log_loss_sum",
@@ -243,6 +244,11 @@ def log_loss(
     odds = calibration.log_odds(S)
     losses = np.logaddexp(0.0, np.where(Y > 0, -odds, odds))
     return float((each * losses).sum() / each.sum()) if each.any() else float("nan")
+
+
+def calibrated_loss(S: np.ndarray, Y: np.ndarray) -> float:
+    """Sum of log losses of scores once `fit_sigmoids` has made the best of them."""
+    return log_loss_sum(fit_sigmoids(S, Y).log_odds(S), Y)
 
 
 def log_loss_sum(F: np.ndarray, Y: np.ndarray) -> float:

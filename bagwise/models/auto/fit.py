@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -41,7 +41,7 @@ from bagwise.models.auto.predict import (
     background_shift,
     instance_member_score,
     stack,
-    who_speaks,
+    voting_weights,
 )
 from bagwise.preprocessing.statistics import bag_statistics
 
@@ -53,35 +53,28 @@ _POOLED_LEAF = 2
 _BAG_FOLDS = 3  # of members that learn from all of many bags
 
 
-def fit_view(bags: Bags, task: Task) -> tuple[ViewModel, dict[str, np.ndarray], dict[str, dict[str, Any]]]:
-    """Fit the members that suit the instances; returns them, their answers to unseen bags, and facts."""
-    text = is_text(bags.X)
-    columns = varying_columns(bags.X, text)
-    dense = len(columns) <= _DENSE_FEATURES or not text
-    many = len(bags) * len(columns) > _MANY_CELLS
-    statistics = _FEW_STATISTICS if many else _STATISTICS
-    model = ViewModel(dense, text, task.background, task.Y.shape[1], statistics, columns)
-    model.n_jobs = task.n_jobs
-    return Fitting(model, as_learned(bags, dense, columns), task).run()
-
-
-def varying_columns(X: Any, text: bool) -> np.ndarray:
-    """Features that are not constant but for rounding; of text, words that occur."""
-    if text:
-        columns = np.unique(X.indices[X.data != 0] if sparse.issparse(X) else np.nonzero(X)[1])
-    else:
-        columns = np.flatnonzero(learn_scaling(X, "standard").factor)
-    return columns if len(columns) else np.arange(X.shape[1])
-
-
-class Fitting:
-    """Fits members one after the other.
+class ViewFit:
+    """Fits the members that suit one view, one after the other.
 
     ``everything`` are all bags, ``bags`` and ``Y`` those that are answered: the same, unless they are many.
     """
 
-    def __init__(self, model: ViewModel, bags: Bags, task: Task) -> None:
-        self.model, self.everything, self.task = model, bags, task
+    def __init__(self, bags: Bags, task: Task) -> None:
+        X, text = bags.X, is_text(bags.X)
+        if text:  # words that occur
+            columns = np.unique(X.indices[X.data != 0] if sparse.issparse(X) else np.nonzero(X)[1])
+        else:  # features that are not constant but for rounding
+            columns = np.flatnonzero(learn_scaling(X, "standard").factor)
+        columns = columns if len(columns) else np.arange(X.shape[1])
+        dense = len(columns) <= _DENSE_FEATURES or not text
+        many = len(bags) * len(columns) > _MANY_CELLS
+        statistics = _FEW_STATISTICS if many else _STATISTICS
+        n_labels = task.Y.shape[1]
+        self.task = task
+        self.model = ViewModel(
+            dense, text, task.background, n_labels, statistics, columns, n_jobs=task.n_jobs
+        )
+        self.everything = bags = as_learned(bags, dense, columns)
         self.bags = bags = bags if len(task.answered) == len(bags) else bags[task.answered]
         self.Y = task.Y[task.answered]
         self.answers: dict[str, np.ndarray] = {}
@@ -95,7 +88,7 @@ class Fitting:
         some = bags if len(filled) == len(bags) else bags[filled]
         self.problem = Problem(
             some,
-            some.X.astype(np.float32) if model.dense else None,
+            some.X.astype(np.float32) if dense else None,
             self.Y[filled],
             [(train, test) for train, test in folds if len(train)],
             task.background,
@@ -104,22 +97,23 @@ class Fitting:
         )
 
     def run(self) -> tuple[ViewModel, dict[str, np.ndarray], dict[str, dict[str, Any]]]:
-        """All members that suit, that are wanted, and that there is time for."""
+        """Fit what suits, is wanted, and has time; returns it, its answers to unseen bags, and facts."""
         task = self.task
         suited = set(FOR_DENSE if self.model.dense else ()) | set(FOR_TEXT if self.model.text else ())
         if not len(self.problem.folds):
             suited -= set(ON_INSTANCES) | {"stacked_kernel"}
-        if self.model.text:
-            suited -= {"text_logistic" if len(self.everything) <= EXACT_BAGS else "text_kernel"}
         named = task.wanted or frozenset()
         if self.model.text:
+            suited -= {"text_logistic" if len(self.everything) <= EXACT_BAGS else "text_kernel"}
             suited -= NOT_FOR_TEXT - named
         if len(self.everything) > EXACT_BAGS:
             suited -= {"statistics_kernel"}
         if len(self.everything) <= MANY_BAGS:
             suited -= {"mimlfast"} - named
+        if task.wanted is not None:  # and what one that is wanted builds on
+            suited &= named | ({"ored"} if "ored_forest" in named else set())
         for name in MEMBERS:
-            if name not in suited or (task.wanted is not None and not self._needed(name)):
+            if name not in suited:
                 continue
             task.advance(description=name)
             if task.clock() > LATEST_START.get(name, np.inf):
@@ -131,26 +125,17 @@ class Fitting:
                 if name not in ON_BAGS and len(self.bags) < len(self.everything):
                     facts = {"bags": len(self.bags), **facts}
                 self.facts[name] = {**facts, "seconds": time.perf_counter() - started}
-        weights = who_speaks(self.P, self.Y, self.bags.offsets, task.background)
+        weights = voting_weights(self.P, self.Y, self.bags.offsets, task.background)
         self.model.instance_weights = weights
         if weights and task.background:
             self.model.background_shift = background_shift(self.P, weights, self.Y, self.bags.index)
         return self.model, self.answers, self.facts
-
-    def _needed(self, name: str) -> bool:
-        """Whether a member is wanted, or one that is wanted builds on it."""
-        wanted = self.task.wanted or frozenset()
-        return name in wanted or (name == "ored" and "ored_forest" in wanted)
 
     def _add(self, name: str, fitted: Any, answers: np.ndarray) -> None:
         self.model.members[name] = fitted
         self.answers[name] = answers
 
     # ------------------------------------------------------------------ members on bags
-
-    def _add_bags(self, name: str, fitted: Any, answers: np.ndarray) -> None:
-        """A member that has learned from all bags, and answers for those that others answer for."""
-        self._add(name, fitted, answers[self.task.answered])
 
     def _bag_folds(self) -> Folds:
         """Folds of all bags: those of members on instances where they leave none out."""
@@ -166,7 +151,7 @@ class Fitting:
         self.model.scaling = learn_scaling(bags.X, "standard")
         X = apply_scaling(bags.X, self.model.scaling)
         ridge, answers, facts = fit_ridge(X, bags.offsets, self.task.Y, (0.25, 1.0, 4.0), self.rng)
-        self._add_bags("set_kernel", ridge, answers)
+        self._add("set_kernel", ridge, answers[self.task.answered])
         return facts
 
     def _fit_statistics_kernel(self) -> dict[str, Any]:
@@ -191,7 +176,7 @@ class Fitting:
         K = (T @ T.T).toarray() + BIAS
         _, penalty, alpha, answers = best_of(leave_one_out(K, targets, PENALTIES), targets)
         linear = Logistic(np.asarray(T.T @ alpha), BIAS * alpha.sum(axis=0))
-        self._add_bags("text_kernel", (terms, linear), answers)
+        self._add("text_kernel", (terms, linear), answers[self.task.answered])
         return {"penalty": penalty}
 
     def _fit_text_logistic(self) -> dict[str, Any]:
@@ -208,7 +193,7 @@ class Fitting:
             answers[test] = models[-1].logits(T[test])
         coef = np.mean([m.coef for m in models], axis=0)
         linear = Logistic(coef, np.mean([m.intercept for m in models], axis=0))
-        self._add_bags("text_logistic", (terms, linear), answers)
+        self._add("text_logistic", (terms, linear), answers[self.task.answered])
         return {"alpha": alpha, "n_folds": len(folds)}
 
     def _fit_mimlfast(self) -> dict[str, Any]:
@@ -216,7 +201,7 @@ class Fitting:
         fitted, answers, facts = fit_rankers(
             self.everything, task.Y, self._bag_folds(), seed=task.seed, n_jobs=task.n_jobs
         )
-        self._add_bags("mimlfast", fitted, answers)
+        self._add("mimlfast", fitted, answers[task.answered])
         return facts
 
     # ------------------------------------------------------------------ members on instances
@@ -238,13 +223,9 @@ class Fitting:
         }
 
     def _fit_inherited_logistic(self) -> dict[str, Any]:
-        fitted, P, facts = inherited_logistic(self._sparse_problem())
+        bags = self.problem.bags.with_X(as_csr(self.problem.bags.X))
+        fitted, P, facts = inherited_logistic(replace(self.problem, bags=bags, dense=None))
         return {**facts, **self._add_instances("inherited_logistic", fitted, P)}
-
-    def _sparse_problem(self) -> Problem:
-        problem = self.problem
-        bags = problem.bags.with_X(as_csr(problem.bags.X))
-        return Problem(bags, None, problem.Y, problem.folds, problem.background, problem.seed, problem.n_jobs)
 
     def _fit_ored(self) -> dict[str, Any]:
         alphas = (1.0, 3.0, 10.0) if self.model.text else (1.0,)  # rare words want a stronger one

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import expit
 
 from bagwise.bags import Bags
-from bagwise.compute.calibration import fit_sigmoids, log_loss_sum
+from bagwise.compute.calibration import calibrated_loss
 from bagwise.compute.threads import in_threads
 from bagwise.models._shared.scores import pooled, safe_logit
 from bagwise.models.auto.fit_linear import Logistic, TermWeights, choose_alpha, fit_logistic
@@ -163,8 +163,7 @@ def _bag_loss(model: ORedLogisticRegression, problem: Problem, test: np.ndarray)
     bags, Y = problem.bags[test], problem.Y[test].astype(np.float64)
     P = _softmax(model, Bags(bags.X, np.arange(bags.n_instances + 1)))
     S = safe_logit(pooled(P[:, : Y.shape[1]], bags.offsets)[2])
-    slope, intercept = fit_sigmoids(S, Y)
-    return log_loss_sum(slope * S + intercept, Y)
+    return calibrated_loss(S, Y)
 
 
 def _fit_softmax(problem: Problem, train: np.ndarray, max_iter: int, alpha: float) -> ORedLogisticRegression:

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags
-from bagwise.compute.calibration import fit_sigmoids, log_loss_sum
+from bagwise.compute.calibration import calibrated_loss
 from bagwise.compute.scaling import Scaling, apply_scaling
 from bagwise.models._shared.scores import pooled, safe_logit
 from bagwise.preprocessing.statistics import bag_statistics
@@ -45,13 +45,13 @@ class ViewModel:
         bags, X = self._prepare(bags)
         of_bags = needed & {"statistics_kernel", "pooled_forest"}
         table = bag_statistics(bags, self.statistics) if of_bags else np.zeros((len(bags), 0))
-        X["statistics_kernel"] = table
-        own = {name: self._bag_member(name, bags, X) for name in needed if name in ON_BAGS}
+        own = {name: self._bag_member(name, bags, X, table) for name in needed if name in ON_BAGS}
         if needed - set(own):
-            P = {name: self.members[name].probabilities(X[name], self.n_jobs) for name in self._sources()}
+            sources = (name for name in ON_INSTANCES if name in self.members)
+            P = {name: self.members[name].probabilities(X[name], self.n_jobs) for name in sources}
             for name in needed & set(P):
                 own[name] = instance_member_score(name, P[name][:, : self.n_labels], bags.offsets)
-            F = self._stack(P, bags.offsets)
+            F = stack(P, self.stack_names, self.n_labels, bags.offsets)
             if "stacked_kernel" in needed:
                 rows = (F - self.stack_shift) * self.stack_scale
                 own["stacked_kernel"] = self.members["stacked_kernel"].predict(rows, np.arange(len(F) + 1))
@@ -72,9 +72,6 @@ class ViewModel:
             Q /= Q.sum(axis=1, keepdims=True)
         return Q
 
-    def _sources(self) -> tuple[str, ...]:
-        return tuple(name for name in ON_INSTANCES if name in self.members)
-
     def _prepare(self, bags: Bags) -> tuple[Bags, dict[str, Any]]:
         """Bags as they were learned from, and the instances that each member takes."""
         bags = as_learned(bags, self.dense, self.columns)
@@ -83,20 +80,17 @@ class ViewModel:
         X = dict.fromkeys(("inherited_forest", "ored_forest"), single)
         return bags, {**X, "ored": bags.X, "inherited_logistic": rows}
 
-    def _bag_member(self, name: str, bags: Bags, X: dict[str, Any]) -> np.ndarray:
+    def _bag_member(self, name: str, bags: Bags, X: dict[str, Any], table: np.ndarray) -> np.ndarray:
         model = self.members[name]
         if name == "set_kernel":
             return model.predict(apply_scaling(bags.X, self.scaling), bags.offsets)
         if name == "statistics_kernel":
-            rows = apply_scaling(X[name], self.statistics_scaling)
+            rows = apply_scaling(table, self.statistics_scaling)
             return model.predict(rows, np.arange(len(rows) + 1))
         if name == "mimlfast":
             return model.scores(bags)
         terms, logistic = model
         return logistic.logits(terms.bags(X["inherited_logistic"], bags.offsets))
-
-    def _stack(self, P: dict[str, np.ndarray], offsets: np.ndarray) -> np.ndarray:
-        return stack(P, self.stack_names, self.n_labels, offsets)
 
 
 def as_learned(bags: Bags, dense: bool, columns: np.ndarray) -> Bags:
@@ -146,17 +140,15 @@ def mix_instances(
     return Q / Q.sum(axis=1, keepdims=True)
 
 
-# ----------------------------------------------------------------------
-# Which members speak for instances: those whose pooled answers predict unseen bags best
-
+# ---------------------------------------------------------------------- which members vote on instances
 
 _MIXED = {"ored": 0.25, "ored_forest": 0.75}  # the softmax is sharp, the forest knows more
 
 
-def who_speaks(
+def voting_weights(
     P: dict[str, np.ndarray], Y: np.ndarray, offsets: np.ndarray, background: bool
 ) -> dict[str, float]:
-    """Weights of the members that speak for instances, by the loss of their pooled answers.
+    """Weights of the members whose pooled answers, alone or mixed, predict unseen bags best.
 
     ``P`` are the members' distributions over classes of instances of unseen bags.
     """
@@ -165,21 +157,15 @@ def who_speaks(
         candidates += [dict(_MIXED)]
     if not candidates:
         return {}
-    losses = [
-        _bag_loss(mix_instances(P, weights, Y.shape[1], background), Y, offsets) for weights in candidates
-    ]
-    return candidates[int(np.argmin(losses))]
-
-
-def _bag_loss(Q: np.ndarray, Y: np.ndarray, offsets: np.ndarray) -> float:
     varies = Y.min(axis=0) < Y.max(axis=0)
     truth = Y[:, varies].astype(np.float64)
-    largest, mean, noisy_or = pooled(Q[:, : len(varies)][:, varies], offsets)
     losses = []
-    for S in (safe_logit((largest + mean) / 2.0), safe_logit(noisy_or)):
-        slope, intercept = fit_sigmoids(S, truth)
-        losses.append(log_loss_sum(slope * S + intercept, truth))
-    return min(losses)
+    for weights in candidates:
+        Q = mix_instances(P, weights, Y.shape[1], background)[:, : len(varies)]
+        largest, mean, noisy_or = pooled(Q[:, varies], offsets)
+        poolings = (safe_logit((largest + mean) / 2.0), safe_logit(noisy_or))
+        losses.append(min(calibrated_loss(S, truth) for S in poolings))
+    return candidates[int(np.argmin(losses))]
 
 
 def background_shift(
