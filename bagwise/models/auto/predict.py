@@ -45,11 +45,11 @@ class ViewModel:
         bags, X = self._prepare(bags)
         of_bags = needed & {"statistics_kernel", "pooled_forest"}
         table = bag_statistics(bags, self.statistics) if of_bags else np.zeros((len(bags), 0))
-        own = {name: self._bag_member(name, bags, X, table) for name in needed if name in ON_BAGS}
+        own = {name: self._bag_member(name, bags, X, table) for name in ON_BAGS if name in needed}
         if needed - set(own):
             sources = (name for name in ON_INSTANCES if name in self.members)
             P = {name: self.members[name].probabilities(X[name], self.n_jobs) for name in sources}
-            for name in needed & set(P):
+            for name in (name for name in P if name in needed):
                 own[name] = instance_member_score(name, P[name][:, : self.n_labels], bags.offsets)
             F = stack(P, self.stack_names, self.n_labels, bags.offsets)
             if "stacked_kernel" in needed:

@@ -39,7 +39,7 @@ class CitationKNN(DistanceClassifier):
         instances (a constant one is ignored), each instance divided by its length (for counts of words), or
         nothing.
     device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
-        Where distances are computed; "auto" takes a card if there is one and pairs of instances are many.
+        Where distances are computed; "auto" takes a GPU if there is one and pairs of instances are many.
 
     Attributes
     ----------

@@ -64,7 +64,7 @@ def hausdorff_distances(
     kind : {"max", "average", "min"}, default="average"
         Which distance.
     device : str, default="cpu"
-        "cuda" or "cuda:1" is a card; "auto" a card if there is one and pairs are many. There, distances of
+        "cuda" or "cuda:1" is a GPU; "auto" a GPU if there is one and pairs are many. There, distances of
         equal instances are of the size of rounding instead of 0. Sparse instances stay here.
 
     Returns
@@ -96,11 +96,11 @@ def hausdorff_distances(
     out = np.empty((len(offsets) - 1, len(z_offsets) - 1))
     if out.size == 0:
         return out
-    card = None if sparse.issparse(X) or sparse.issparse(Z) else card_for(device, X.shape[0] * Z.shape[0])
-    if card is not None:
+    gpu = None if sparse.issparse(X) or sparse.issparse(Z) else card_for(device, X.shape[0] * Z.shape[0])
+    if gpu is not None:
         from bagwise.models._shared.gpu import hausdorff
 
-        return hausdorff(X, offsets, None if symmetric else Z, z_offsets, kind, card)
+        return hausdorff(X, offsets, None if symmetric else Z, z_offsets, kind, gpu)
     # the choice looks at Z alone, so that a bag's distances to Z do not depend on the bags around it
     both_sparse = sparse.issparse(X) and sparse.issparse(Z) and Z.nnz < _DENSE_FROM * math.prod(Z.shape)
     if both_sparse or not (sparse.issparse(X) or sparse.issparse(Z)):

@@ -26,7 +26,7 @@ class MIMLNN(DistanceClassifier):
         nothing.
         There is no intercept, so scores depend on the size of distances, and scaling matters.
     device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
-        Where distances are computed; "auto" takes a card if there is one and pairs of instances are many.
+        Where distances are computed; "auto" takes a GPU if there is one and pairs of instances are many.
     random_state : int, RandomState instance or None, default=None
         Seed of the medoids.
 

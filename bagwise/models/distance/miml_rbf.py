@@ -24,7 +24,7 @@ class MIMLRBF(DistanceClassifier):
         instances (a constant one is ignored), each instance divided by its length (for counts of words), or
         nothing.
     device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
-        Where distances are computed; "auto" takes a card if there is one and pairs of instances are many.
+        Where distances are computed; "auto" takes a GPU if there is one and pairs of instances are many.
     random_state : int, RandomState instance or None, default=None
         Seed of the medoids.
 

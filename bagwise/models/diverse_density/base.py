@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
@@ -16,9 +15,9 @@ from bagwise.base.parameters import JOBS, Choice, Number, Rules, Seed, Whole
 from bagwise.compute.calibration import best_offset
 from bagwise.compute.optim import minimise_many
 from bagwise.compute.segment import segment_argmax, segment_max
-from bagwise.compute.threads import openmp_threads, small_products
+from bagwise.compute.threads import small_products
 from bagwise.models.diverse_density.kernels import FLOOR, OnePerBag, absence, distances
-from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier
+from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, k_means
 from bagwise.utils.arrays import check_memory
 
 # what the parameters that all have may be
@@ -189,12 +188,8 @@ def starting_sets(
         points = X[starting_rows(y, offsets, n_starts, rng)][:, None, :]
         return np.concatenate([points, np.full_like(points, scale)], axis=2)
     positive_rows = starting_rows(y, offsets, "all", rng)
-    with openmp_threads(None), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)  # set anew later
-        k_means = KMeans(min(n_concepts, len(positive_rows)), n_init=1, random_state=rng).fit(
-            X[positive_rows]
-        )
-    sets = [(np.resize(k_means.cluster_centers_, (n_concepts, X.shape[1])), scale)]
+    centres = k_means(X[positive_rows], n_concepts, rng)[0]
+    sets = [(np.resize(centres, (n_concepts, X.shape[1])), scale)]
     rows = starting_rows(y, offsets, _CANDIDATES, rng)
     Q = distances(X, X[rows], np.full((len(rows), X.shape[1]), scale))
     Q = -segment_max(-Q, offsets)

@@ -122,8 +122,8 @@ class PooledLogisticRegression(MIMLClassifier):
         with small_products(0.0):
             W, _, history, at_rest = minimise(penalised, start, unit=n_bags, tries=50, **options)
         if not at_rest:
-            told = f"stopped after {self.max_iter} iterations; raise max_iter or alpha"
-            warnings.warn(told, ConvergenceWarning, stacklevel=3)
+            message = f"stopped after {self.max_iter} iterations; raise max_iter or alpha"
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)
         for label in np.flatnonzero((carried == 0) | (carried == n_bags)):
             W[label] = 0.0
             W[label, -1] = np.log(2.0 * n_bags + 1.0) * (1.0 if carried[label] else -1.0)

@@ -20,7 +20,9 @@ from bagwise.base import MIMLClassifier
 from bagwise.base.parameters import Choice, Number, Rules
 from bagwise.compute.memo import remembered
 from bagwise.compute.scaling import SCALINGS, apply_scaling, learn_scaling
+from bagwise.compute.segment import segment_max
 from bagwise.compute.threads import openmp_threads
+from bagwise.models._shared.scores import each_label
 
 __all__ = ["learn_codebook", "nearest_word"]
 
@@ -65,6 +67,19 @@ class ScaledClassifier(MIMLClassifier):
         per_row = max(self._width, bags.n_features)
         parts = [score(self._scaled(part.X), part.offsets) for part in blocks(bags, CELLS // per_row)]
         return put_constants(np.concatenate(parts), self.constant_scores_)
+
+
+class InstanceClassifier(ScaledClassifier):
+    """Scores instances by `_instance_score`, which a subclass writes; a bag has the score of its best one."""
+
+    def _instance_score(self, X: Any, offsets: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def _score(self, X: Any, offsets: np.ndarray) -> np.ndarray:
+        return segment_max(self._instance_score(X, offsets), offsets)
+
+    def _instance_scores(self, bags: Bags) -> np.ndarray:
+        return self._in_blocks(self._instance_score, bags)
 
 
 def blocks(bags: Bags, n_rows: int) -> Iterator[Bags]:
@@ -158,6 +173,8 @@ def resolve_gamma(gamma: float | str, X: Any, *, whole: bool = False) -> float:
 
 def gram(kernel: str, gamma: float, A: Any, B: Any) -> np.ndarray:
     """Kernel of every pair of rows."""
+    if B.shape[0] == 0:  # nothing supports a machine whose labels are all constant
+        return np.zeros((A.shape[0], 0))
     if kernel == "linear":
         return linear_kernel(A, B, dense_output=True)
     K = euclidean_distances(A, B, squared=True)
@@ -214,6 +231,13 @@ def spread_out(K: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
         unit = 1.0
     centred /= unit
     return centred, means, unit
+
+
+def machines_on(
+    K: np.ndarray, Y: np.ndarray, C: float, n_jobs: int | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What `weights_of` gives of a machine per label on one kernel matrix."""
+    return weights_of(each_label(precomputed_machine, Y, n_jobs, K, C), len(K))
 
 
 def weights_of(machines: list[Any], n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -301,20 +325,23 @@ def learn_codebook(
     seed = random_state
     if not isinstance(seed, int):
         seed = int(check_random_state(seed).randint(2**31 - 1))
-    with openmp_threads(n_jobs):
-        words, n_iter = _centres(X, min(n_words, X.shape[0]), n_init, max_iter, seed)
+    words, _, n_iter = _remembered_k_means(X, n_words, seed, n_init, max_iter, n_jobs)
     return words[np.unique(nearest_word(X, words, n_jobs))], n_iter
 
 
-@remembered
-def _centres(X: Any, n_words: int, n_init: int, max_iter: int, seed: int) -> tuple[np.ndarray, int]:
-    """Centres of k-means, and its iterations."""
-    k_means = KMeans(n_words, n_init=n_init, max_iter=max_iter, random_state=seed)
-    with warnings.catch_warnings():
-        # fewer distinct instances than words: the words that nobody needs go later
+def k_means(
+    X: Any, k: int, seed: Any, n_init: int = 1, max_iter: int = 300, n_jobs: int | None = None
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Centres of k-means, the one of each row, and its iterations; some centres may be nobody's."""
+    found = KMeans(min(k, X.shape[0]), n_init=n_init, max_iter=max_iter, random_state=seed)
+    with warnings.catch_warnings(), openmp_threads(n_jobs):
+        # fewer distinct rows than centres: callers drop or replace those that nobody needs
         warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
-        k_means.fit(X)
-    return k_means.cluster_centers_, k_means.n_iter_
+        found.fit(X)
+    return found.cluster_centers_, found.labels_, found.n_iter_
+
+
+_remembered_k_means = remembered(k_means)
 
 
 def nearest_word(X: Any, words: np.ndarray, n_jobs: int | None = None) -> np.ndarray:

@@ -94,7 +94,7 @@ class CSMISVM(MISVM):
 
     _parameters = {**MACHINE, "scaling": SCALING, "max_iter": Whole(1), "n_jobs": JOBS}
 
-    margin = "bag"  # what `MISVM` is told beside; no parameters here
+    margin = "bag"  # settings of `MISVM` that are no parameters here
     positive_weight = 1.0
 
     def __init__(self, *, kernel="rbf", gamma="scale", C=8.0, scaling="standard", max_iter=50, n_jobs=None):

@@ -10,11 +10,11 @@ from scipy import sparse
 from bagwise.base import Traits
 from bagwise.base.parameters import Number, Whole
 from bagwise.compute.segment import segment_max, segment_mean
-from bagwise.models.svm.base import MACHINE, SCALING, ScaledClassifier, gram, resolve_gamma
+from bagwise.models.svm.base import MACHINE, SCALING, InstanceClassifier, gram, resolve_gamma
 from bagwise.models.svm.kernels_landmarks import Coupled, Solution, landmark_span, maximise
 
 
-class DMIMLSVM(ScaledClassifier):
+class DMIMLSVM(InstanceClassifier):
     r"""Learn functions of bags and instances whose value for a bag agrees with its best instance.
 
     A bag is compared with others by all pairs of their instances (the averaged set kernel), an instance is a
@@ -180,14 +180,11 @@ class DMIMLSVM(ScaledClassifier):
     def _width(self):
         return self.coef_.shape[0]
 
-    def _instance_score(self, X, offsets=None):
+    def _instance_score(self, X, offsets):
         return gram(self.kernel, self.gamma_, X, self.landmarks_) @ self.coef_
 
     def _score(self, X, offsets):
-        return segment_mean(self._instance_score(X), offsets)
-
-    def _instance_scores(self, bags):
-        return self._in_blocks(self._instance_score, bags)
+        return segment_mean(self._instance_score(X, offsets), offsets)
 
 
 def with_constant(X):

@@ -78,7 +78,7 @@ def set_kernel(
     gamma : float or None
         Of the kernel ``exp(-gamma |x - z|^2)``; None is the product of the features.
     device : str, default="cpu"
-        "cuda" or "cuda:1" is a card, in single precision; "auto" a card if there is one and pairs are many.
+        "cuda" or "cuda:1" is a GPU, in single precision; "auto" a GPU if there is one and pairs are many.
         Sparse instances stay here.
 
     Returns
@@ -104,11 +104,11 @@ def set_kernel(
         return weighted_sums(X, offsets, weights) @ weighted_sums(Z, z_offsets, z_weights).T
     n, m = len(offsets) - 1, len(z_offsets) - 1
     check_memory(8.0 * n * m, f"the kernel of {n:,} and {m:,} bags", "take a sample of the bags")
-    card = None if sparse.issparse(X) or sparse.issparse(Z) else card_for(device, X.shape[0] * Z.shape[0])
-    if card is not None:
+    gpu = None if sparse.issparse(X) or sparse.issparse(Z) else card_for(device, X.shape[0] * Z.shape[0])
+    if gpu is not None:
         from bagwise.models._shared.gpu import kernel_sums
 
-        return kernel_sums(X, offsets, weights, None if symmetric else Z, z_offsets, z_weights, gamma, card)
+        return kernel_sums(X, offsets, weights, None if symmetric else Z, z_offsets, z_weights, gamma, gpu)
     out = np.zeros((n, m))
     squares = _squares(Z)
     enabled = X.shape[0] * Z.shape[0] > _WORTH_A_BAR

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_random_state
 
 from bagwise.base import Traits
 from bagwise.base.parameters import Choice, Number, Seed, Whole
 from bagwise.compute.segment import segment_max
-from bagwise.compute.threads import openmp_threads, small_products
-from bagwise.models.svm.base import SCALING, ScaledClassifier, gram, labels_by_rule
+from bagwise.compute.threads import small_products
+from bagwise.models.svm.base import SCALING, InstanceClassifier, gram, k_means, labels_by_rule
 
 RELATIONS = ("off_diagonal_mean", "mean", "conditional", "identity", "all")
 
 
-class KISAR(ScaledClassifier):
+class KISAR(InstanceClassifier):
     r"""Describe a bag by its similarity to prototypes and let related labels share the ones they need.
 
     Parameters
@@ -158,7 +154,8 @@ class KISAR(ScaledClassifier):
 
     def _learn(self, X, offsets, Y):
         rng = check_random_state(self.random_state)
-        self.prototypes_ = prototypes(X, self.n_prototypes, rng)
+        centres, nearest, _ = k_means(X, self.n_prototypes, rng, max_iter=100)
+        self.prototypes_ = centres[np.unique(nearest)]  # without those that no instance needs
         self.width_ = self.bandwidth * mean_distance(X, rng)
         self.relation_ = relations(Y, self.relation)
         varies = np.isnan(self.constant_scores_)
@@ -198,9 +195,6 @@ class KISAR(ScaledClassifier):
             F[:, label] = (Q * w).max(axis=1)
         return F
 
-    def _instance_scores(self, bags):
-        return self._in_blocks(self._instance_score, bags)
-
 
 # ----------------------------------------------------------------------
 # Weights over prototypes that related labels share: the alternating minimisation of KISAR
@@ -209,16 +203,6 @@ class KISAR(ScaledClassifier):
 _SAMPLE = 3000  # instances whose distances give the bandwidth
 _FLOOR = 1e-10  # share of a prototype below which labels do without it
 _STEPS = 100  # of Newton's method; it takes about ten
-
-
-def prototypes(X, k: int, rng: np.random.RandomState) -> np.ndarray:
-    """Centres of k-means, without those that no instance needs."""
-    k_means = KMeans(min(k, X.shape[0]), n_init=1, max_iter=100, random_state=rng)
-    with warnings.catch_warnings(), openmp_threads(None):
-        # fewer distinct instances than centres: the centres that nobody needs go
-        warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
-        k_means.fit(X)
-    return k_means.cluster_centers_[np.unique(k_means.labels_)]
 
 
 def mean_distance(X, rng: np.random.RandomState) -> float:

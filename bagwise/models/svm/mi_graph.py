@@ -13,8 +13,7 @@ from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Device, Number, Whole
 from bagwise.compute.threads import small_products
 from bagwise.errors import DataError
-from bagwise.models._shared.scores import each_label
-from bagwise.models.svm.base import SCALING, ScaledClassifier, precomputed_machine, resolve_gamma, weights_of
+from bagwise.models.svm.base import SCALING, ScaledClassifier, machines_on, resolve_gamma
 from bagwise.models.svm.kernels import own_kernels, set_kernel
 from bagwise.utils.arrays import check_memory
 
@@ -52,7 +51,7 @@ class MIGraph(ScaledClassifier):
         (sparse ones are divided by one spread, not moved), features divided by their range, instances
         divided by their length, or nothing.
     device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
-        Where kernels are computed; "auto" takes a card if there is one and pairs are many.
+        Where kernels are computed; "auto" takes a GPU if there is one and pairs are many.
     n_jobs : int, optional
         Labels learned at a time.
 
@@ -156,8 +155,7 @@ class MIGraph(ScaledClassifier):
         K = self._kernel(bags, edges)
         norms = np.sqrt(np.diagonal(K))
         K = K / np.outer(norms, norms)  # kernels may be shared with other settings: never in place
-        machines = each_label(precomputed_machine, Y, self.n_jobs, K, self.C)
-        self.support_, self.dual_coef_, self.intercept_ = weights_of(machines, len(K))
+        self.support_, self.dual_coef_, self.intercept_ = machines_on(K, Y, self.C, self.n_jobs)
         self.norms_ = norms[self.support_]
         kept, joined = bags[self.support_], edges[self.support_]
         self.bags_, self.edges_ = Bags(kept.X, kept.offsets), Bags(joined.X, joined.offsets)

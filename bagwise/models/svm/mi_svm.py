@@ -11,14 +11,14 @@ from sklearn.svm import SVC
 
 from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Number, Whole
-from bagwise.compute.segment import segment_argmax, segment_max, segment_mean
+from bagwise.compute.segment import segment_argmax, segment_mean
 from bagwise.compute.threads import small_products
 from bagwise.models._shared.scores import each_label
 from bagwise.models.svm.base import (
     CELLS,
     MACHINE,
     SCALING,
-    ScaledClassifier,
+    InstanceClassifier,
     bag_matrix,
     gram,
     resolve_gamma,
@@ -26,7 +26,7 @@ from bagwise.models.svm.base import (
 )
 
 
-class MISVM(ScaledClassifier):
+class MISVM(InstanceClassifier):
     r"""Support vector machine over instances whose labels, or witnesses, are learned along.
 
     A bag is positive if its best instance is. With ``margin="bag"`` (MI-SVM) each positive bag is represented
@@ -184,18 +184,10 @@ class MISVM(ScaledClassifier):
     def _width(self):
         return 1 if self.kernel == "linear" else len(self.dual_coef_)
 
-    def _instance_score(self, X, offsets=None):
+    def _instance_score(self, X, offsets):
         if self.kernel == "linear":
             return np.asarray(X @ self.coef_.T) + self.intercept_
-        if len(self.dual_coef_) == 0:  # every label is constant
-            return np.zeros((X.shape[0], len(self.intercept_)))
         return gram("rbf", self.gamma_, X, self.support_vectors_) @ self.dual_coef_ + self.intercept_
-
-    def _score(self, X, offsets):
-        return segment_max(self._instance_score(X), offsets)
-
-    def _instance_scores(self, bags):
-        return self._in_blocks(self._instance_score, bags)
 
 
 def learn_label(y, Z, offsets, settings):

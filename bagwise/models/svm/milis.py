@@ -171,9 +171,6 @@ class MILIS(ScaledClassifier):
             return np.tile(self.intercept_, (len(offsets) - 1, 1))
         return bag_similarities(X, offsets, self.prototypes_, self.gamma_) @ self.coef_.T + self.intercept_
 
-    def _instance_scores(self, bags):
-        return self._scores(bags.singletons())
-
 
 def negative_density(X, offsets, Y, gamma):
     """Mean ``exp(-gamma |x - u|^2)`` of every instance x over the instances u of bags without each label.

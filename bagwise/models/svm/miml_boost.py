@@ -11,14 +11,14 @@ from sklearn.utils import check_random_state
 from bagwise.base import Traits
 from bagwise.base.parameters import Choice, Flag, Number, Seed, Whole
 from bagwise.compute.segment import segment_mean, segment_sum
-from bagwise.models.svm.base import SCALING, ScaledClassifier, gram, put_constants, resolve_gamma
+from bagwise.models.svm.base import SCALING, InstanceClassifier, gram, put_constants, resolve_gamma
 from bagwise.models.svm.kernels_landmarks import Coupled, Solution, Span, landmark_span, maximise
 from bagwise.utils.progress import progress
 
 _WORTH_A_BAR = 1e8  # instances times landmarks times labels from which a terminal shows how far it is
 
 
-class MIMLBoost(ScaledClassifier):
+class MIMLBoost(InstanceClassifier):
     r"""Turn every pair of a bag and a label into a bag of its own and boost machines that vote by instance.
 
     The pair of bag b and label l has the instances of b, each with the place of the label as one more
@@ -215,7 +215,7 @@ class MIMLBoost(ScaledClassifier):
     def _width(self):
         return self.coef_.shape[0] + self.coef_.shape[1] * self.coef_.shape[2]
 
-    def _instance_score(self, X, offsets=None):
+    def _instance_score(self, X, offsets):
         m, n_machines, n_labels = self.coef_.shape
         unanimous = self.constant_votes_ * (self.votes_.sum() or 1.0)
         if n_machines == 0:  # every label is constant
@@ -225,11 +225,8 @@ class MIMLBoost(ScaledClassifier):
         return put_constants(np.einsum("t,itl->il", self.votes_, np.where(H, 1.0, -1.0)), unanimous)
 
     def _score(self, X, offsets):
-        S = segment_sum(self._instance_score(X), offsets)
+        S = segment_sum(self._instance_score(X, offsets), offsets)
         return np.where(S == 0, np.finfo(np.float64).tiny, S)  # a draw counts as predicted
-
-    def _instance_scores(self, bags):
-        return self._in_blocks(self._instance_score, bags)
 
 
 # ----------------------------------------------------------------------
