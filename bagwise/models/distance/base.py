@@ -14,9 +14,6 @@ from bagwise.compute.scaling import apply_scaling, learn_scaling
 from bagwise.models.distance.kernels import KINDS, hausdorff_distances
 from bagwise.models.svm.base import constant_scores, put_constants
 
-__all__ = ["citing_distances", "nearest", "neighbours", "to_others"]
-
-
 # what the parameters of the family may be, for the tables of the estimators
 DISTANCE = Choice(*KINDS)
 DEVICE = Device()

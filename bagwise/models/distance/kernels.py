@@ -33,9 +33,6 @@ from bagwise.compute.threads import cores, in_threads
 from bagwise.errors import DataError
 from bagwise.utils.arrays import checked_offsets
 
-__all__ = ["KINDS", "hausdorff_distances"]
-
-
 _CELLS = 1 << 21  # numbers of a sparse matrix that are made dense at a time
 _DENSE_FROM = 0.15  # share of non-zeros from which sparse rows are faster as dense ones
 _WORTH_A_THREAD = 1 << 21  # differences of features below which a second thread costs more than it saves

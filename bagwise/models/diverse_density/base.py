@@ -70,7 +70,9 @@ class ConceptClassifier(ScaledClassifier):
         """Parameters by name, with what depends on the data; every label starts from the same seed."""
         settings = {name: getattr(self, name) for name in names}
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        return settings | {"init_scale": first_scale(self.init_scale, X.shape[1]), "seed": seed}
+        # "auto" makes standardised instances 2 apart on average
+        scale = X.shape[1] ** -0.5 if self.init_scale == "auto" else float(self.init_scale)
+        return settings | {"init_scale": scale, "seed": seed}
 
     def _keep(self, found: Sequence[Any], concepts: Callable[[Any], tuple[np.ndarray, np.ndarray]]) -> None:
         """Set what was learned of every label, None for constant ones; ``concepts`` of one search."""
@@ -123,11 +125,6 @@ def dense(X: Any) -> np.ndarray:
     what = f"{n:,} instances with {d:,} features made dense"
     check_memory(3 * 8.0 * n * d, what, "use fewer features, or another method such as MISVM")
     return X.toarray()
-
-
-def first_scale(init_scale: float | str, n_features: int) -> float:
-    """Scale of all features at the start; "auto" makes standardised instances 2 apart on average."""
-    return n_features**-0.5 if init_scale == "auto" else float(init_scale)
 
 
 # ----------------------------------------------------------------------

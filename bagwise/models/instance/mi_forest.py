@@ -21,8 +21,6 @@ from bagwise.models._shared.scores import each_label
 from bagwise.models.svm.base import constant_scores, put_constants
 from bagwise.utils.arrays import check_memory
 
-__all__ = ["grow_tree", "votes_of"]
-
 
 class MIForest(MIMLClassifier):
     r"""Random forest over instances that learns by annealing which instances make a bag positive.
@@ -237,9 +235,9 @@ def anneal(y: np.ndarray, X: np.ndarray, offsets: np.ndarray, plan: Plan) -> tup
         return forest, p
     rows = X[inside]
     seen = np.array([sample.counts[inside] > 0 for sample in samples])
-    silent = seen if plan.unseen else np.zeros_like(seen)
+    in_bag = seen if plan.unseen else np.zeros_like(seen)
     for temperature in plan.temperatures:
-        F = _votes_without(silent, forest, rows, plan.n_jobs)
+        F = _votes_out_of_bag(in_bag, forest, rows, plan.n_jobs)
         p[inside] = expit((2.0 * F - 1.0) / temperature)
         p[inside[segment_argmax(F, starts)]] = 1.0
         forest = _grow(X, p, samples, forest, plan)
@@ -289,8 +287,8 @@ def _grow(X: Any, p: np.ndarray, samples: list[Sample], forest: list[Any], plan:
     return [tree for trees in parts for tree in trees]
 
 
-def _votes_without(silent: np.ndarray, trees: list[Any], X: Any, n_jobs: int | None) -> np.ndarray:
-    """Mean vote of the trees that are not silent on an instance; of all trees where all are."""
+def _votes_out_of_bag(in_bag: np.ndarray, trees: list[Any], X: Any, n_jobs: int | None) -> np.ndarray:
+    """Mean vote of the trees for which an instance is out of bag; of all trees where it is so for none."""
     votes = np.empty((len(trees), X.shape[0]))
 
     def some(first: int, last: int) -> None:
@@ -298,7 +296,7 @@ def _votes_without(silent: np.ndarray, trees: list[Any], X: Any, n_jobs: int | N
             votes[t] = votes_of(trees[t], X)
 
     in_threads(some, len(trees), n_jobs)
-    allowed = ~silent | silent.all(axis=0)
+    allowed = ~in_bag | in_bag.all(axis=0)
     return (votes * allowed).sum(axis=0) / allowed.sum(axis=0)
 
 

@@ -20,8 +20,6 @@ from bagwise.compute.scaling import Scaling, apply_scaling, scaling_of
 from bagwise.compute.threads import small_products
 from bagwise.preprocessing.statistics import Statistic, bag_statistics
 
-__all__ = ["PooledLogisticRegression"]
-
 
 class PooledLogisticRegression(MIMLClassifier):
     r"""Describe every bag by statistics of its instances, and learn one logistic regression per label.

@@ -24,9 +24,6 @@ from bagwise.compute.segment import segment_max
 from bagwise.compute.threads import openmp_threads
 from bagwise.models._shared.scores import each_label
 
-__all__ = ["learn_codebook", "nearest_word"]
-
-
 SCALING = Choice(*SCALINGS)  # what the parameter may be
 CELLS = 1 << 21  # numbers of a block of a kernel matrix, or of dense instances, held at a time
 

@@ -145,7 +145,10 @@ class DMIMLSVM(InstanceClassifier):
 
     def _scaled(self, X):
         X = super()._scaled(X)
-        return with_constant(X) if self.kernel == "linear" else X
+        if self.kernel != "linear":
+            return X
+        one = np.ones((X.shape[0], 1))  # a feature more, for the intercept
+        return sparse.hstack([X, one], format="csr") if sparse.issparse(X) else np.hstack([X, one])
 
     def _learn(self, X, offsets, Y):
         self.gamma_ = resolve_gamma(self.gamma, X)
@@ -185,12 +188,6 @@ class DMIMLSVM(InstanceClassifier):
 
     def _score(self, X, offsets):
         return segment_mean(self._instance_score(X, offsets), offsets)
-
-
-def with_constant(X):
-    """Instances with a feature more that is always 1."""
-    one = np.ones((X.shape[0], 1))
-    return sparse.hstack([X, one], format="csr") if sparse.issparse(X) else np.concatenate([X, one], axis=1)
 
 
 def label_kernel(n_labels: int, sharing: float) -> np.ndarray:

@@ -27,9 +27,6 @@ from bagwise.models.svm.base import row_blocks
 from bagwise.utils.arrays import check_memory
 from bagwise.utils.progress import progress
 
-__all__ = ["graph_weights", "kernel_of_bags", "own_kernels", "set_kernel", "weighted_sums"]
-
-
 _CELLS = 1 << 19  # pairs of instances at a time: four megabytes stay in a cache
 _WORTH_A_THREAD = 1 << 17  # pairs of instances below which a second thread costs more than it saves
 _WORTH_A_BAR = 1 << 31  # pairs of instances from which a terminal shows how far it is

@@ -19,9 +19,6 @@ from bagwise.compute.threads import small_products
 from bagwise.models.svm.base import gram
 from bagwise.utils.arrays import check_memory
 
-__all__ = ["Coupled", "Solution", "Span", "landmark_span", "maximise"]
-
-
 _NEGLIGIBLE = 1e-8  # squared distance from the span, over the largest squared length, that counts as inside
 _SMALLEST = 1e-10  # eigenvalue over the largest that is kept
 

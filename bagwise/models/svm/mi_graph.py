@@ -17,9 +17,6 @@ from bagwise.models.svm.base import SCALING, ScaledClassifier, machines_on, reso
 from bagwise.models.svm.kernels import own_kernels, set_kernel
 from bagwise.utils.arrays import check_memory
 
-__all__ = ["bag_edges", "edge_features"]
-
-
 _GAMMA = (Choice("scale"), Number(above=0))
 MOST_EDGE_PAIRS = 4e10  # pairs of directed edges: some ten minutes of two cores
 _BOTH_WAYS = np.sqrt(0.5)  # each edge is listed twice; an edge is compared with another in both directions

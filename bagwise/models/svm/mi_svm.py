@@ -152,7 +152,8 @@ class MISVM(InstanceClassifier):
         self.gamma_ = resolve_gamma(self.gamma, X)
         Z = X
         if self.margin == "bag":
-            Z = _stack(X, _means(X, offsets))
+            M = _means(X, offsets)
+            Z = sparse.vstack([X, M], format="csr") if sparse.issparse(X) else np.concatenate([X, M])
         settings = {name: getattr(self, name) for name in ("margin", "kernel", "C", "max_iter")}
         settings |= {"gamma": self.gamma_, "positive_weight": self.positive_weight}
         found = each_label(self._learn_label, Y, self.n_jobs, Z, offsets, settings)
@@ -275,10 +276,6 @@ def _means(X, offsets):
     if sparse.issparse(X):
         return bag_matrix(offsets, 1.0 / np.repeat(np.diff(offsets), np.diff(offsets))) @ X
     return segment_mean(X, offsets)
-
-
-def _stack(X, M):
-    return sparse.vstack([X, M], format="csr") if sparse.issparse(X) else np.concatenate([X, M])
 
 
 def _dense(A):

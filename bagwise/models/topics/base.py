@@ -16,8 +16,6 @@ from bagwise.metrics import top_labels
 from bagwise.models.mimlmix.kinds import kind_of
 from bagwise.models.svm.base import learn_codebook, nearest_word, short_indices
 
-__all__ = ["learn_words", "n_words_of", "word_counts"]
-
 
 class TopicClassifier(MIMLClassifier):
     """Every instance has one component: a label that some training bag carries, or the background.
@@ -109,7 +107,10 @@ def learn_words(name: str, bags: Bags, kind: str, n_words: int | str, rng: Any) 
     values = bags.X.data if bags.is_sparse else bags.X
     negative = bool((values < 0).any())
     if kind == "counts" and negative:
-        row = _first_negative_row(bags)
+        if bags.is_sparse:
+            row = int(np.searchsorted(bags.X.indptr, np.flatnonzero(bags.X.data < 0)[0], side="right")) - 1
+        else:
+            row = int(np.flatnonzero((bags.X < 0).any(axis=1))[0])
         bag = quoted(bags.bag_ids[np.searchsorted(bags.offsets, row, side="right") - 1])
         raise DataError(
             f"{name} has negative numbers (instance {row}, in bag {bag}), which no counts of words have; "
@@ -128,17 +129,6 @@ def learn_words(name: str, bags: Bags, kind: str, n_words: int | str, rng: Any) 
     return {"kind": kind, "n_words": len(centres), "scaling": scaling, "centres": centres}
 
 
-def _first_negative_row(bags: Bags) -> int:
-    if not bags.is_sparse:
-        return int(np.flatnonzero((bags.X < 0).any(axis=1))[0])
-    return int(np.searchsorted(bags.X.indptr, np.flatnonzero(bags.X.data < 0)[0], side="right")) - 1
-
-
-def n_words_of(words: dict[str, Any]) -> int:
-    """Number of words."""
-    return int(words["n_words"])
-
-
 def word_counts(X: Any, words: dict[str, Any]) -> Any:
     """Counts of words of every instance, CSR with sorted indices."""
     if words["kind"] == "counts":
@@ -153,4 +143,4 @@ def word_counts(X: Any, words: dict[str, Any]) -> Any:
         for a in range(0, n, _ROWS)
     ]
     indices = np.concatenate([np.empty(0, np.int64), *found]).astype(np.int64)
-    return sparse.csr_array((np.ones(n), indices, np.arange(n + 1)), shape=(n, n_words_of(words)))
+    return sparse.csr_array((np.ones(n), indices, np.arange(n + 1)), shape=(n, int(words["n_words"])))

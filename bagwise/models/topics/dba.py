@@ -18,9 +18,6 @@ from bagwise.models._shared.scores import constant_score
 from bagwise.models.topics.base import TopicClassifier, learn_words, word_counts
 from bagwise.utils.arrays import check_memory
 
-__all__ = ["Alignment", "Bound", "fit_alignment", "infer", "slope_of_bound"]
-
-
 _CELLS = 1 << 22  # probabilities of instances held at a time in prediction
 
 

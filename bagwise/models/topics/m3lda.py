@@ -20,13 +20,10 @@ from bagwise.models.mimlmix.parts import as_views
 from bagwise.models.mimlmix.settings import by_view
 from bagwise.models.mimlmix.topics import choose_n_topics, fit_topics, label_distributions
 from bagwise.models.topics import kernels
-from bagwise.models.topics.base import TopicClassifier, learn_words, n_words_of, word_counts
+from bagwise.models.topics.base import TopicClassifier, learn_words, word_counts
 from bagwise.models.topics.kernels import Answer
 from bagwise.utils.arrays import check_memory
 from bagwise.utils.progress import track
-
-__all__ = ["Layout", "answer", "lay_out", "train"]
-
 
 _CELLS = 1 << 22  # likelihoods of instances held at a time in prediction
 _FOR_THRESHOLD = 1000  # training bags that decide on the threshold
@@ -199,13 +196,17 @@ class M3LDA(TopicClassifier):
         rng = check_random_state(self.random_state)
         views = as_views(bags)
         sets = self._set_up(Y)
-        self._weights = self._view_weights(list(views))
+        given = by_view("view_weights", self.view_weights, list(views), silent=1.0)
+        weights = np.array([self.view_weights if given is None else given[v] for v in views], dtype=float)
+        if not weights.any():
+            raise ValueError(f"view_weights of M3LDA must not all be 0, got {self.view_weights!r}")
+        self._weights = weights / weights.sum()
         kinds = by_view("words", self.words, list(views))
         self.words_ = {
             v: learn_words(v, view, self.words if kinds is None else kinds[v], self.n_words, rng)
             for v, view in views.items()
         }
-        n_words = [n_words_of(words) for words in self.words_.values()]
+        n_words = [int(words["n_words"]) for words in self.words_.values()]
         what = f"counts of {sum(n_words):,} words for each of {sets.shape[1]:,} labels"
         check_memory(24.0 * sum(n_words) * sets.shape[1], what, "take fewer words")
         n_topics = self.n_topics
@@ -224,21 +225,9 @@ class M3LDA(TopicClassifier):
             some = np.sort(rng.permutation(len(Y))[:_FOR_THRESHOLD])
             self.threshold_ = best_offset(self._spread(self._bag_shares(bags[some])), Y[some])
 
-    def _view_weights(self, names):
-        given = by_view("view_weights", self.view_weights, names, silent=1.0)
-        weights = np.array([self.view_weights if given is None else given[v] for v in names], dtype=float)
-        if not weights.any():
-            raise ValueError(f"view_weights of M3LDA must not all be 0, got {self.view_weights!r}")
-        return weights / weights.sum()
-
     def _layout(self, views: dict[str, Any]):
         counts = {v: word_counts(view.X, self.words_[v]) for v, view in views.items()}
         return lay_out(counts, {v: view.offsets for v, view in views.items()})
-
-    def _log_likelihoods(self, X, view):
-        smoothed = self.word_counts_[view] + self.smoothing
-        log_beta = np.log(smoothed) - np.log(smoothed.sum(axis=0))
-        return np.asarray(word_counts(X, self.words_[view]) @ log_beta)
 
     def _shares(self, bags, sets):
         views = as_views(bags)
@@ -251,7 +240,9 @@ class M3LDA(TopicClassifier):
             layout = self._layout(part)
             P = np.empty((len(layout.keys), C))
             for v, view in part.items():
-                logs = self._log_likelihoods(view.X, v)
+                smoothed = self.word_counts_[v] + self.smoothing
+                log_beta = np.log(smoothed) - np.log(smoothed.sum(axis=0))
+                logs = np.asarray(word_counts(view.X, self.words_[v]) @ log_beta)
                 if sets is not None:
                     logs[~sets[a:b][view.index]] = -np.inf
                 top = logs.max(axis=1, keepdims=True, initial=-np.inf)
