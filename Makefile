@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 OLDEST ?= .venv-oldest
 
-.PHONY: leaderboard env demo test test-oldest lint types layers format clean benchmarks reproduce reproduce-full
+.PHONY: leaderboard env demo test test-all test-oldest lint types layers format clean benchmarks reproduce reproduce-full
 
 env: $(STAMP)
 
@@ -28,6 +28,15 @@ test test-oldest: export PYTHONDONTWRITEBYTECODE =
 test: env
 	$(BIN)/python $(PYTEST)
 
+# With the networks: torch is no part of the tests' extra, because for many machines the registry's newest build
+# brings gigabytes of GPU libraries. TORCH names another one.
+TORCH ?= torch
+
+test-all: env
+	$(BIN)/python -c 'import torch' 2> /dev/null || \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
+	$(MAKE) test
+
 # The lowest versions that pyproject.toml allows, in an environment of their own.
 test-oldest: $(OLDEST)/.installed
 	$(OLDEST)/bin/python $(PYTEST)
@@ -42,7 +51,7 @@ $(OLDEST)/.installed: pyproject.toml .ci/oldest.py
 lint: env
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/codespell bagwise tests benchmarks docs README.md CHANGELOG.md CONTRIBUTING.md
+	$(BIN)/codespell bagwise papers tests benchmarks docs README.md CHANGELOG.md CONTRIBUTING.md
 
 types: env
 	$(BIN)/mypy
@@ -67,18 +76,18 @@ benchmarks: env
 # Every published experiment that the data at hand allow, and what was tried where cells lie outside the published
 # figures: within two hours on two cores; stop and resume at will.
 reproduce: env
-	OMP_NUM_THREADS=1 $(BIN)/bagwise reproduce all --short --reasons --n-jobs 2 --out reproduction \
+	OMP_NUM_THREADS=1 $(BIN)/python -m papers all --short --reasons --n-jobs 2 --out reproduction \
 	    --page docs/reproduction.md --summary docs/reproduction_summary.md
 
 # The papers' own repeats and grids: days. Parts may run on other machines; FROM="folder folder" takes over their rows,
 # FROM="docs/reproduction docs/reproduction_full" those behind our own pages.
 reproduce-full: env
-	OMP_NUM_THREADS=1 $(BIN)/bagwise reproduce all --n-jobs 2 --out reproduction $(FROM:%=--merge %) \
+	OMP_NUM_THREADS=1 $(BIN)/python -m papers all --n-jobs 2 --out reproduction $(FROM:%=--merge %) \
 	    --page docs/reproduction_full.md --against-short
 
 # Every estimator at its defaults on every public set at hand; stop and resume at will.
 leaderboard: env
-	OMP_NUM_THREADS=1 $(BIN)/bagwise reproduce leaderboard --n-jobs 2 --out reproduction --page docs/leaderboard.md
+	OMP_NUM_THREADS=1 $(BIN)/python -m papers leaderboard --n-jobs 2 --out reproduction --page docs/leaderboard.md
 
 clean:
 	rm -rf .venv $(OLDEST) demo_output .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,7 +4,7 @@
 
 Sections: kernels, fits, maxima, scale, large (all by default). Prints Markdown tables. CPU seconds are those
 of the process, all threads together; wall seconds depend on what else runs. Nothing is said about quality:
-see the suite of the paper (``bagwise reproduce miml-gp``) and ``bagwise compare``.
+see the suite of the paper (``python -m papers miml-gp``) and ``bagwise compare``.
 """
 
 import argparse

@@ -4,7 +4,7 @@
 
 Prints Markdown tables. ``--against`` runs the same in another checkout of the library, alternately with this
 one, and prints the ratio of CPU seconds (that checkout over this one). Settings are given, so that nothing is
-searched. How well labels are found is the business of the suite of the paper (``bagwise reproduce mimlmix``)
+searched. How well labels are found is the business of the suite of the paper (``python -m papers mimlmix``)
 and of ``bagwise compare``; what the first fit compiles that of ``benchmarks/first_contact.py``. One core:
 ``taskset -c 0 python benchmarks/mimlmix.py ...``.
 """

@@ -2,7 +2,7 @@
 
     python benchmarks/mm_mil.py [fits] [solvers] [--largest 3000]
 
-Prints Markdown tables. Nothing is said about quality: see the suite of the paper (``bagwise reproduce
+Prints Markdown tables. Nothing is said about quality: see the suite of the paper (``python -m papers
 mm-mil``) and ``bagwise compare``.
 """
 

@@ -20,9 +20,9 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
-from bagwise.bench.store import Store
-from bagwise.bench.suites import find_experiments
-from bagwise.bench.tasks import tasks_of
+from papers.rows import Store
+from papers.suites import find_experiments
+from papers.tasks import tasks_of
 
 
 class Cost(NamedTuple):
@@ -57,9 +57,9 @@ def cost_of(tasks, rows, key="fit_cpu_seconds", more=None) -> Cost:
 
 _FIRST_FIT = """
 import sys
-from bagwise.bench.execute import execute
-from bagwise.bench.suites import find_experiments
-from bagwise.bench.tasks import tasks_of
+from papers.execute import execute
+from papers.suites import find_experiments
+from papers.tasks import tasks_of
 suite, experiment = find_experiments(sys.argv[1])[0]
 tasks = tasks_of(suite, experiment, short=True, datasets=[sys.argv[2]], methods=[sys.argv[3]])
 row = execute(tasks[0])[0] if tasks else {"fit_cpu_seconds": None}

@@ -11,7 +11,7 @@ import warnings
 
 import numpy as np
 
-import bagwise.bench.search as room
+import papers.methods as room
 from bagwise.datasets.synthetic import make_miml
 from bagwise.registry import get_estimator
 

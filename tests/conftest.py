@@ -26,7 +26,7 @@ def public_data():
 @pytest.fixture(scope="session")
 def suite_file():
     """A suite of experiments that takes a few seconds."""
-    return Path(__file__).parent / "bench" / "small" / "small.toml"
+    return Path(__file__).parent / "papers" / "small" / "small.toml"
 
 
 @pytest.fixture(scope="session")

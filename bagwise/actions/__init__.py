@@ -18,11 +18,9 @@ _PLACES = {
     "gather": "gathering",
     "info": "describing",
     "list_all": "listing",
-    "list_experiments": "reproducing",
     "open_data": "matching",
     "open_session": "looking",
     "predict": "verbs",
-    "reproduce": "reproducing",
     "score": "verbs",
     "train": "learning",
 }
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from bagwise.actions.listing import list_all
     from bagwise.actions.looking import explain, open_session
     from bagwise.actions.matching import open_data
-    from bagwise.actions.reproducing import list_experiments, reproduce
     from bagwise.actions.verbs import annotate, fit, predict, score
 
 __all__ = [
@@ -49,11 +46,9 @@ __all__ = [
     "gather",
     "info",
     "list_all",
-    "list_experiments",
     "open_data",
     "open_session",
     "predict",
-    "reproduce",
     "score",
     "train",
 ]

@@ -1,8 +1,9 @@
-"""The command ``bagwise``."""
+"""The command ``bagwise``, and how it speaks: tables, plain text for pipes, one line for an error."""
 
 # Each file adds its commands to the application: this is the order of the help.
 # isort: off
-from bagwise.cli.app import app, main
-from bagwise.cli import showing, gathering, learning, comparing, looking, reproducing  # noqa: F401
+from bagwise.cli.app import AsJson, Debug, app, main
+from bagwise.cli.console import Command, print_json, print_table, rich_console, say
+from bagwise.cli import showing, gathering, learning, comparing, looking  # noqa: F401
 
-__all__ = ["app", "main"]
+__all__ = ["AsJson", "Command", "Debug", "app", "main", "print_json", "print_table", "rich_console", "say"]

@@ -6,12 +6,12 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from bagwise.cli.typed import in_options
 from bagwise.errors import BagwiseError
@@ -19,7 +19,7 @@ from bagwise.errors import BagwiseError
 _INTERRUPTED, _BROKEN_PIPE = 130, 141  # what a shell reports for the signals INT and PIPE
 
 
-class Commands(TyperGroup):
+class _MistakesInOneLine:
     """Turns what goes wrong into one line on standard error and an exit code."""
 
     def main(self, *args: Any, **more: Any) -> Any:
@@ -36,7 +36,7 @@ class Commands(TyperGroup):
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _warn
-                code = super().main(*args, **more) or 0
+                code = super().main(*args, **more) or 0  # type: ignore[misc]
             sys.stdout.flush()
         except BrokenPipeError:
             _hush()
@@ -57,12 +57,20 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run a command within its context, where typer would treat these two its own way."""
         try:
-            return super().invoke(ctx)
+            return super().invoke(ctx)  # type: ignore[misc]
         except KeyboardInterrupt:
             raise typer.Exit(_say("interrupted", _INTERRUPTED)) from None
         except BrokenPipeError:
             _hush()
             raise typer.Exit(_BROKEN_PIPE) from None
+
+
+class Commands(_MistakesInOneLine, TyperGroup):
+    """Several commands under one name."""
+
+
+class Command(_MistakesInOneLine, TyperCommand):
+    """A command on its own."""
 
 
 def _user_mistake(error: Exception) -> str | None:
@@ -97,7 +105,7 @@ def _hush() -> None:
 def say(line: str = "") -> None:
     """A paragraph, broken at the width of a terminal; in a pipe one line."""
     if sys.stdout.isatty():
-        _console().print(line, markup=False, highlight=False)
+        rich_console().print(line, markup=False, highlight=False)
     else:
         typer.echo(line)
 
@@ -118,27 +126,16 @@ def show_table(make: Callable[..., Any], **narrow: Any) -> None:
     if not sys.stdout.isatty():
         typer.echo(make(style="text"))
         return
-    console = _console()
+    terminal = rich_console()
     table = make(style="rich")
-    needed = console.measure(table, options=console.options.update(width=1000)).maximum
-    if narrow and needed > console.width:
+    needed = terminal.measure(table, options=terminal.options.update(width=1000)).maximum
+    if narrow and needed > terminal.width:
         table = make(style="rich", **narrow)
-    console.print(table)
+    terminal.print(table)
 
 
-def show_pages(results: Sequence[Any]) -> None:
-    """Tables and figures of experiments, fitted to the terminal, or plain text in a pipe."""
-    from bagwise.report.pages.render import render
-
-    for result in results:
-        if sys.stdout.isatty():
-            console = _console()
-            console.print(render(result, "rich", width=console.width))
-        else:
-            typer.echo(render(result, "text"))
-
-
-def _console() -> Any:
+def rich_console() -> Any:
+    """The terminal, as rich draws on it."""
     from rich.console import Console  # pipes do without
 
     return Console()

@@ -2,6 +2,6 @@
 
 from bagwise.report.media import draw_bag
 from bagwise.report.plots import heat_map, plot_bags, plot_instance_scores
-from bagwise.report.tables import comparison_table
+from bagwise.report.tables import comparison_table, measure_title
 
-__all__ = ["comparison_table", "draw_bag", "heat_map", "plot_bags", "plot_instance_scores"]
+__all__ = ["comparison_table", "draw_bag", "heat_map", "measure_title", "plot_bags", "plot_instance_scores"]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from bagwise.cli import console
+import bagwise.cli.console as speech
 
 
 def shell(*args, **options):
@@ -39,9 +39,9 @@ def test_tables_for_a_terminal(monkeypatch, capsys):
 
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     for width in (60, 200):
-        monkeypatch.setattr(console, "_console", lambda width=width: Console(width=width))
-        console.print_table(["label", "bags"], [["[red]wren[/red]", 3]], "lr")
-        console.say("a [bold] word")
+        monkeypatch.setattr(speech, "rich_console", lambda width=width: Console(width=width))
+        speech.print_table(["label", "bags"], [["[red]wren[/red]", 3]], "lr")
+        speech.say("a [bold] word")
         shown = capsys.readouterr().out
         assert "[red]wren[/red]" in shown and "a [bold] word" in shown
         assert max(map(len, shown.splitlines())) <= width

@@ -1,1 +1,0 @@
-"""Pages of results beside the published figures, for terminals, Markdown, LaTeX, CSV and browsers."""

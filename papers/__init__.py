@@ -1,0 +1,3 @@
+"""Experiments of papers: what they measured, what we measure, and both side by side."""
+
+from __future__ import annotations
