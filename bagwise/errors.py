@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import Any
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
+    """Warn of the first line outside bagwise that led here: that is where a user can change something."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def quoted(value: Any) -> str:
@@ -16,6 +30,21 @@ def quoted(value: Any) -> str:
     ("'wren'", '3')
     """
     return repr(value.item() if hasattr(value, "item") else value)
+
+
+def listed(
+    items: Iterable[Any], most: int = 8, *, show: Callable[[Any], str] = str, also: str = "more"
+) -> str:
+    """The first few of many names, and how many more there are.
+
+    Examples
+    --------
+    >>> listed("abcd", most=2), listed([7, "b"], show=quoted), listed("abc", most=2, also="other labels")
+    ('a, b and 2 more', "7, 'b'", 'a, b and 1 other labels')
+    """
+    names = list(items)
+    more = f" and {len(names) - most} {also}" if len(names) > most else ""
+    return ", ".join(map(show, names[:most])) + more
 
 
 class BagwiseError(Exception):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
@@ -31,8 +30,8 @@ def all_estimators(**traits: object) -> list[tuple[str, type[MIMLClassifier]]]:
             raise ValueError(f"no trait {trait!r}; see bagwise.base.Traits")
     return [
         (name, cls)
-        for name, cls in sorted(vars(models).items())
-        if inspect.isclass(cls)
+        for name in sorted(models.__all__)
+        if isinstance(cls := getattr(models, name), type)
         and issubclass(cls, MIMLClassifier)
         and all(getattr(cls.traits, trait) == value for trait, value in traits.items())
     ]

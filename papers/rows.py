@@ -16,7 +16,6 @@ import json
 import os
 import shutil
 import subprocess
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bagwise.errors import BagwiseError, DataError, quoted
+from bagwise.errors import BagwiseError, DataError, quoted, warn
 from bagwise.metrics import HIGHER_IS_BETTER
 from bagwise.utils.files import replacing
 from papers.execute import express
@@ -223,7 +222,7 @@ def _finished_row(path: Path) -> dict[str, Any] | None:
             return row
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError):
         pass
-    warnings.warn(f"{path} is damaged; its fit will run again", stacklevel=2)
+    warn(f"{path} is damaged; its fit will run again")
     return None
 
 

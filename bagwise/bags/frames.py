@@ -60,7 +60,7 @@ def parts_of_frame(
     parts = long_table(frame, bag, features, [*info, *prefixed], taken, bool(flags))
     table, order, offsets, ids = parts.table, parts.order, parts.offsets, parts.bag_ids
     roles = Roles(parts.roles, parts.doubtful)
-    roles.warn(stacklevel=3)
+    roles.warn()
     found: dict[str, Any] = {
         "bags": Bags(
             parts.X,
@@ -94,7 +94,7 @@ def parts_of_frame(
             sets = {name for row in found["Y"] for name in row}
             found["label_names"] = sorted(sets | {v for v in known if v is not None})
     if "Y" not in found and features is None and parts.feature_names is not None:
-        warn_of_labels(dict(zip(parts.feature_names, parts.X.T)), offsets, None, stacklevel=3)
+        warn_of_labels(dict(zip(parts.feature_names, parts.X.T)), offsets, None)
     if taken.get("group") == "group":
         found["groups"] = values("group")
     if taken.get("splits") == "splits":

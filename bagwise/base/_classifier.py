@@ -6,18 +6,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.bags.labels import in_bag_order
-from bagwise.base._fits import fit_for, fit_plain
+from bagwise.base._fits import fit_for, over_parts, score_sharded
 from bagwise.base._input import Traits
 from bagwise.base._labels import NO_LABEL, LabelInput, carries_names
 from bagwise.base.blocks import Blocks, is_sharded
 from bagwise.base.parameters import Rules
-from bagwise.base.sharded import over_parts, score_sharded
 
 
 class MIMLClassifier(ClassifierMixin, LabelInput):
@@ -95,7 +93,7 @@ class MIMLClassifier(ClassifierMixin, LabelInput):
 
     # ------------------------------------------------------------------ what users call
 
-    fit = fit_plain
+    fit = fit_for(Traits())
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Score every label for every bag; above 0 means predicted.
@@ -146,8 +144,8 @@ class MIMLClassifier(ClassifierMixin, LabelInput):
             return score_sharded(self, X)
         bags = self._as_bags(X, reset=False)
         truth = self._known_labels(y, bags) if carries_names(y) else in_bag_order(y, bags)
-        weights = self._check_weights(sample_weight, bags)
-        return float(accuracy_score(truth, self.predict(bags), sample_weight=weights))
+        weights = None if sample_weight is None else self._check_weights(sample_weight, bags)
+        return float(super().score(bags, truth, sample_weight=weights))
 
     @available_if(lambda self: self.traits.probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:

@@ -1,18 +1,27 @@
-"""The four forms of ``fit``: scikit-learn looks at the signature, so each class shows what it takes."""
+"""The one ``fit``: scikit-learn looks at its signature, so each class shows what its traits promise."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from inspect import Parameter, Signature
 from typing import Any
 
-from bagwise.base._input import Traits
-from bagwise.base.blocks import is_sharded
+import numpy as np
+
+from bagwise.base._input import Traits, remember_names
+from bagwise.base.blocks import Block, blocks_of_shards, is_sharded
 from bagwise.base.parameters import check_parameters
-from bagwise.base.sharded import fit_sharded
+from bagwise.compute.aligned import memory_used_again
+from bagwise.compute.journal import current_journal
+from bagwise.compute.parts import map_parts, map_reduce
+from bagwise.errors import DataError, listed
+from bagwise.utils.catalogue import described_estimators
+
+__all__ = ["check_takes_shards", "fit_sharded", "over_parts", "remember_input", "score_sharded"]
 
 
-def fit_plain(self: Any, X: Any, y: Any = None) -> Any:
-    """Learn from bags and their labels.
+_DOCUMENTED = """Learn from bags{what}.
 
     Parameters
     ----------
@@ -20,97 +29,59 @@ def fit_plain(self: Any, X: Any, y: Any = None) -> Any:
         The bags.
     y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
         Their labels; left out for shards, which carry them inside.
-
+{beside}
     Returns
     -------
     self
     """
-    check_parameters(self, self._parameters)
-    if is_sharded(X):
-        return fit_sharded(self, X, y)
-    self._fit(*self._check_training(X, y))
-    return self
-
-
-def fit_weighted(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-    """Learn from bags and their labels.
-
-    Parameters
-    ----------
-    X : Bags, list of 2-D arrays, table, or ShardedBags
-        The bags.
-    y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
-        Their labels; left out for shards, which carry them inside.
+_BESIDE = {
+    "sample_weight": """\
     sample_weight : array of shape (n_bags,), optional
         Weights of the bags.
-
-    Returns
-    -------
-    self
-    """
-    check_parameters(self, self._parameters)
-    if is_sharded(X):
-        return fit_sharded(self, X, y, sample_weight=sample_weight)
-    bags, targets = self._check_training(X, y)
-    self._fit(bags, targets, self._check_weights(sample_weight, bags))
-    return self
-
-
-def fit_with_instances(self: Any, X: Any, y: Any = None, instance_y: Any = None) -> Any:
-    """Learn from bags, their labels, and the labels of instances that are known.
-
-    Parameters
-    ----------
-    X : Bags, list of 2-D arrays, table, or ShardedBags
-        The bags.
-    y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
-        Their labels; left out for shards, which carry them inside.
+""",
+    "instance_y": """\
     instance_y : array of shape (n_instances,) or (n_instances, n_labels), or str, optional
         Label index of every instance, -1 where it is not known; or a matrix: 1 where an instance carries
         a label, 0 where it does not, -1 where that is not known; or the name of the fact in
         ``bags.instance_info`` that holds either, which is cut with the bags in cross-validation.
-
-    Returns
-    -------
-    self
-    """
-    check_parameters(self, self._parameters)
-    if is_sharded(X):
-        return fit_sharded(self, X, y, instance_y=instance_y)
-    bags, targets = self._check_training(X, y)
-    self._fit(bags, targets, self._check_instance_labels(instance_y, bags, targets))
-    return self
+""",
+}
 
 
-def fit_weighted_with_instances(
-    self: Any, X: Any, y: Any = None, sample_weight: Any = None, *, instance_y: Any = None
-) -> Any:
-    """Learn from bags, their labels, and the labels of instances that are known.
+def fit_for(traits: Traits) -> Callable[..., Any]:
+    """``fit`` of a class: with ``sample_weight`` and ``instance_y`` where its traits promise them."""
+    promised = {"sample_weight": traits.sample_weight, "instance_y": traits.known_instances}
+    names = [name for name, here in promised.items() if here]
 
-    Parameters
-    ----------
-    X : Bags, list of 2-D arrays, table, or ShardedBags
-        The bags.
-    y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
-        Their labels; left out for shards, which carry them inside.
-    sample_weight : array of shape (n_bags,), optional
-        Weights of the bags.
-    instance_y : array of shape (n_instances,) or (n_instances, n_labels), or str, optional
-        Label index of every instance, -1 where it is not known; or a matrix: 1 where an instance carries
-        a label, 0 where it does not, -1 where that is not known; or the name of the fact in
-        ``bags.instance_info`` that holds either, which is cut with the bags in cross-validation.
+    def fit(self: Any, X: Any, y: Any = None, *given: Any, **named: Any) -> Any:
+        beside = signature.bind(self, X, y, *given, **named).arguments if given or named else {}
+        sample_weight, instance_y = beside.get("sample_weight"), beside.get("instance_y")
+        check_parameters(self, self._parameters)
+        if is_sharded(X):
+            return fit_sharded(self, X, y, **{name: beside.get(name) for name in names})
+        bags, Y = self._check_training(X, y)
+        weights = None if sample_weight is None else self._check_weights(sample_weight, bags)
+        known = None if instance_y is None else self._check_instance_labels(instance_y, bags, Y)
+        self._fit(bags, Y, *[value for value, here in zip((weights, known), promised.values()) if here])
+        return self
 
-    Returns
-    -------
-    self
-    """
-    check_parameters(self, self._parameters)
-    if is_sharded(X):
-        return fit_sharded(self, X, y, sample_weight=sample_weight, instance_y=instance_y)
-    bags, targets = self._check_training(X, y)
-    known = self._check_instance_labels(instance_y, bags, targets)
-    self._fit(bags, targets, self._check_weights(sample_weight, bags), known)
-    return self
+    by_place, last = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
+    kinds = {"self": by_place, "X": by_place, "y": by_place}
+    kinds |= {name: by_place if name == names[0] else last for name in names}
+    signature = Signature(
+        [
+            Parameter(n, kind, default=Parameter.empty if n in ("self", "X") else None)
+            for n, kind in kinds.items()
+        ]
+    )
+    what = ", their labels, and the labels of instances that are known"
+    fit.__doc__ = _DOCUMENTED.format(
+        what=what if traits.known_instances else " and their labels",
+        beside="".join(_BESIDE[name] for name in names),
+    )
+    fit.__signature__ = signature  # type: ignore[attr-defined]
+    fit.__qualname__ = "MIMLClassifier.fit"
+    return fit
 
 
 def fit_several(models: Sequence[Any], X: Any, y: Any) -> None:
@@ -130,12 +101,123 @@ def fit_several(models: Sequence[Any], X: Any, y: Any) -> None:
     together(models, bags, targets)
 
 
-for _form in (fit_plain, fit_weighted, fit_with_instances, fit_weighted_with_instances):
-    _form.__name__ = "fit"
+# ----------------------------------------------------------------------
+# Learning from shards and answering them part by part: for data that outgrow the memory
 
 
-def fit_for(traits: Traits) -> Callable[..., Any]:
-    """The form of ``fit`` that the traits promise."""
-    if traits.known_instances:
-        return fit_weighted_with_instances if traits.sample_weight else fit_with_instances
-    return fit_weighted if traits.sample_weight else fit_plain
+def fit_sharded(model: Any, shards: Any, y: Any, **beside: Any) -> Any:
+    """Fit a model to shards, whose labels are inside; see `MIMLClassifier.fit`."""
+    name = type(model).__name__
+    check_takes_shards(model, name)
+    if y is not None or any(value is not None for value in beside.values()):
+        given = ["y"] * (y is not None) + [key for key, value in beside.items() if value is not None]
+        raise DataError(f"shards carry their labels inside; leave out {' and '.join(given)}: fit(shards)")
+    if not shards.has_labels:
+        raise DataError("these shards hold no labels to learn from", path=shards.place.folder)
+    if not len(shards):
+        raise DataError("Found array with 0 sample(s): there is no bag to learn from or to predict")
+    _check_input(model, shards, name)
+    _remember(model, shards)
+    settings = {key: value for key, value in model.get_params(deep=False).items() if key != "n_jobs"}
+    about = f"{name}({', '.join(f'{k}={v!r}' for k, v in settings.items())})"
+    journal = current_journal()
+    fitting = nullcontext() if journal is None else journal.fitting(shards.fingerprint, about)
+    with fitting, memory_used_again():  # from the first pass to the last
+        model._fit_blocks(blocks_of_shards(shards))
+    return model
+
+
+def check_takes_shards(model: Any, name: str) -> None:
+    """Refuse, with what to use instead, a method that needs all bags at once."""
+    if not model.traits.shards:
+        others = [row["name"] for row in described_estimators() if row["traits"] and row["traits"]["shards"]]
+        raise TypeError(
+            f"{name} needs all bags at once and does not learn from shards; use {', '.join(others)}, or "
+            "fit it to a sample: data = shards.sample(n); fit(data.bags, data.Y)"
+        )
+
+
+def _check_input(model: Any, shards: Any, name: str) -> None:
+    if shards.view_names and not model.traits.views:
+        views = ", ".join(shards.view_names)
+        raise TypeError(f"{name} takes one view; pick one with shards.view(name) (the views are {views})")
+    if shards.is_sparse and not model.traits.sparse:
+        raise DataError(f"{name} does not take sparse instances")
+    if model.traits.empty_bags or not any(part.n_empty for part in shards.manifest.parts):
+        return
+    empty = np.flatnonzero(shards.sizes == 0)
+    if empty.size:
+        some = listed(shards.bag_ids[empty].tolist(), 5, show=repr)
+        raise DataError(
+            f"{name} needs at least one instance per bag; empty: {some}; leave them out: "
+            "shards[shards.sizes > 0]"
+        )
+
+
+def remember_input(model: Any, shards: Any) -> None:
+    """Number and names of the features, which later input must have."""
+    model.n_features_in_ = shards.n_features
+    remember_names(model, shards.feature_names)
+
+
+def _remember(model: Any, shards: Any) -> None:
+    """What `fit` keeps of its input, for later checks."""
+    remember_input(model, shards)
+    if hasattr(model, "view_features_in_"):
+        del model.view_features_in_
+    if shards.view_names:
+        views = shards.manifest.views
+        model.view_features_in_ = {view: views[view]["n_features"] for view in shards.view_names}
+    model.label_names_ = shards.label_names
+    model._target, model._target_dtype = "multilabel", "int64"
+    model.classes_ = np.tile([0, 1], (len(shards.label_names), 1))
+
+
+# ---------------------------------------------------------------------- answers
+
+
+def over_parts(model: Any, method: str, shards: Any, Y: Any = None, **options: Any) -> Any:
+    """Answers of a fitted model for all parts, one after the other, put together."""
+    if isinstance(Y, (np.ndarray, list)):
+        ends = np.cumsum(shards.part_bags)
+        parts = [
+            getattr(model, method)(shards.part(k).bags, Y[end - n : end], **options)
+            for k, (end, n) in enumerate(zip(ends, shards.part_bags))
+            if n
+        ]
+    else:
+        params = (model, method, Y is True, options)
+        parts = list(map_parts(_answer, params, blocks_of_shards(shards)))
+    return _joined(parts)
+
+
+def _answer(params: Any, block: Block) -> Any:
+    model, method, use_labels, options = params
+    known = (block.Y,) if use_labels else ()
+    return getattr(model, method)(block.bags, *known, **options)
+
+
+def _joined(parts: list[Any]) -> Any:
+    if isinstance(parts[0], tuple):
+        return tuple(_joined(list(column)) for column in zip(*parts))
+    if isinstance(parts[0], dict):
+        return {view: _joined([part[view] for part in parts]) for view in parts[0]}
+    return np.concatenate(parts)
+
+
+def score_sharded(model: Any, shards: Any) -> float:
+    """Share of bags whose label set is predicted exactly; labels go by name."""
+    if not shards.has_labels:
+        raise DataError("these shards hold no labels to compare with", path=shards.place.folder)
+    names = getattr(model, "label_names_", shards.label_names)
+    if tuple(names) != shards.label_names:
+        raise DataError(
+            "model and shards have other labels, or another order; bagwise score matches them by name"
+        )
+    right, n = map_reduce(_exact, model, blocks_of_shards(shards))
+    return right / n
+
+
+def _exact(model: Any, block: Block) -> tuple[int, int]:
+    right = (np.asarray(model.predict(block.bags)) == block.Y).all(axis=1)
+    return int(right.sum()), len(right)

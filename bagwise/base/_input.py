@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import validate_data
 
 from bagwise.bags import Bags, MultiViewBags, first_not_finite
 from bagwise.base.blocks import is_sharded
-from bagwise.errors import DataError, quoted
+from bagwise.errors import DataError, listed, quoted
 
 
 @dataclass(frozen=True)
@@ -87,23 +87,24 @@ class BagInput(BaseEstimator):
                 X = Bags.from_list(X)
             else:
                 return self._table_as_bags(X, reset=reset)
+        width = X.X.shape[1]
         if reset:
-            self.n_features_in_ = X.n_features
+            self.n_features_in_ = width
             remember_names(self, X.feature_names)
-        elif X.n_features != self.n_features_in_:
+        elif width != self.n_features_in_:
             raise DataError(
-                f"X has {X.n_features} features, but {type(self).__name__} is expecting "
+                f"X has {width} features, but {type(self).__name__} is expecting "
                 f"{self.n_features_in_} features as input"
             )
         elif X.feature_names is not None and hasattr(self, "feature_names_in_"):
             if list(X.feature_names) != list(self.feature_names_in_):
                 raise DataError("the features have other names or another order than in fit")
-        if X.is_sparse and not self.traits.sparse:
+        if sparse.issparse(X.X) and not self.traits.sparse:
             raise DataError(f"{type(self).__name__} does not take sparse instances; use bags.X.toarray()")
-        if len(X) == 0:
+        if len(X.offsets) == 1:
             raise DataError("Found array with 0 sample(s): there is no bag to learn from or to predict")
-        if not self.traits.empty_bags:
-            _refuse_empty_bags(X, type(self).__name__)
+        if not self.traits.empty_bags and not (X.offsets[1:] > X.offsets[:-1]).all():
+            raise _empty_bags(X, type(self).__name__)
         refuse_non_finite(X)
         return X
 
@@ -129,8 +130,8 @@ class BagInput(BaseEstimator):
             raise DataError(f"the views are {shapes}, but fit saw {self.view_features_in_}")
         else:
             X = X.select(list(self.view_features_in_))  # views go by name, not by order
-        if not self.traits.empty_bags:
-            _refuse_empty_bags(X, type(self).__name__)
+        if not self.traits.empty_bags and not X.sizes.all():
+            raise _empty_bags(X, type(self).__name__)
         for bags in X.views.values():
             refuse_non_finite(bags)
         return X
@@ -181,12 +182,9 @@ def refuse_non_finite(bags: Bags) -> None:
     )
 
 
-def _refuse_empty_bags(bags: Any, name: str) -> None:
-    empty = np.flatnonzero(bags.sizes == 0)
-    if empty.size:
-        some = ", ".join(repr(i) for i in bags.bag_ids[empty[:5]].tolist())
-        more = "" if empty.size <= 5 else f" and {empty.size - 5} more"
-        raise DataError(f"{name} needs at least one instance per bag; empty: {some}{more}; leave them out")
+def _empty_bags(bags: Any, name: str) -> DataError:
+    some = listed(bags.bag_ids[bags.sizes == 0].tolist(), 5, show=repr)
+    return DataError(f"{name} needs at least one instance per bag; empty: {some}; leave them out")
 
 
 def remember_names(estimator: Any, names: tuple[str, ...] | None) -> None:
@@ -194,3 +192,11 @@ def remember_names(estimator: Any, names: tuple[str, ...] | None) -> None:
         estimator.feature_names_in_ = np.asarray(names, dtype=object)
     elif hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
+
+
+# ----------------------------------------------------------------------
+# The transformer: bags to bags, or bags to a table
+
+
+class BagTransformer(TransformerMixin, BagInput):
+    """Base of transformers that turn bags into bags, or bags into a table."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from bagwise.bags import Bags
 from bagwise.bags.labels import binary_matrix, dense_labels, in_bag_order, label_matrix
 from bagwise.base._input import BagInput
-from bagwise.errors import DataError, quoted
+from bagwise.errors import DataError, quoted, warn
 
 NO_LABEL = -1  # what `annotate` says of an instance that carries none of the labels
 UNKNOWN_LABEL = -1  # in the matrix that `_fit` gets, where traits allow labels that are not known
@@ -41,11 +40,11 @@ class LabelInput(BagInput):
 
     def _encode_targets(self, Y: Any, bags: Any) -> np.ndarray:
         """Labels as an int8 matrix; remembers how to give predictions back."""
-        Y = in_bag_order(Y, bags)
         if hasattr(self, "label_names_"):
             del self.label_names_  # of an earlier fit
         self._target_dtype = "int64"
-        if carries_names(Y):
+        numbers = isinstance(Y, np.ndarray) and Y.dtype != object  # neither names nor an index to go by
+        if not numbers and carries_names(Y := in_bag_order(Y, bags)):
             matrix, self.label_names_ = label_matrix(Y, bag_ids=bags.bag_ids)
         elif sparse.issparse(Y):
             matrix = binary_matrix(dense_labels(Y), bags.bag_ids)
@@ -55,7 +54,7 @@ class LabelInput(BagInput):
                 return self._encode_classes(array)
             if array.ndim == 2 and array.shape[1] == 1 and not _is_binary(array):
                 advice = "A column-vector y was passed when a 1d array was expected; use y.ravel()"
-                warnings.warn(advice, DataConversionWarning, stacklevel=4)
+                warn(advice, DataConversionWarning)
                 return self._encode_classes(array.ravel())
             if array.dtype.kind == "O":
                 array = array.astype(np.float64)
@@ -90,10 +89,8 @@ class LabelInput(BagInput):
         return (codes[:, None] == np.arange(len(self.classes_))).astype(np.int8)
 
     @staticmethod
-    def _check_weights(sample_weight: Any, bags: Any) -> np.ndarray | None:
-        """One finite, non-negative weight per bag, not all of them zero; None stays None."""
-        if sample_weight is None:
-            return None
+    def _check_weights(sample_weight: Any, bags: Any) -> np.ndarray:
+        """One finite, non-negative weight per bag, not all of them zero."""
         weights = np.asarray(in_bag_order(sample_weight, bags, "sample_weight"), dtype=np.float64)
         if weights.ndim == 0:
             weights = np.full(len(bags), float(weights))
@@ -104,10 +101,8 @@ class LabelInput(BagInput):
         return weights
 
     @staticmethod
-    def _check_instance_labels(instance_y: Any, bags: Any, Y: np.ndarray) -> np.ndarray | None:
-        """Label index (or row of 1, 0 and -1) per instance, within the set of its bag; None stays None."""
-        if instance_y is None:
-            return None
+    def _check_instance_labels(instance_y: Any, bags: Any, Y: np.ndarray) -> np.ndarray:
+        """Label index (or row of 1, 0 and -1) per instance, within the set of its bag."""
         if isinstance(instance_y, str):
             if instance_y not in bags.instance_info:
                 raise DataError(

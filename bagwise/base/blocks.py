@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bagwise.bags import instance_rows, stack_rows
-from bagwise.compute.parts import Parts, held, map_parts
+from bagwise.compute.parts import Held, Parts, map_parts
 
 __all__ = ["Block", "Blocks", "blocks_in_memory", "blocks_of_shards", "gathered", "is_sharded", "rows_at"]
 
@@ -64,14 +64,13 @@ class Blocks(Parts):
         raise NotImplementedError
 
 
-class InMemory(Blocks):
-    """One block that is in memory."""
+class InMemory(Held, Blocks):
+    """One block that is in memory, or whose instances lie on a GPU as well."""
 
-    kind = "memory"
+    kind: Literal["memory", "gpu"] = "memory"
 
     def __init__(self, block: Block) -> None:
-        super().__init__(held(block).items, streamed=False, one_thread=False)
-        self.block = block
+        self.value = self.block = block
         self.n_bags, self.n_labels = block.Y.shape
 
     def take(self, which: np.ndarray) -> Blocks:

@@ -310,7 +310,7 @@ def check_parameters(estimator: Any, table: Rules) -> None:
     """
     for name, rules in table.items():
         value = getattr(estimator, name)
-        options = rules_of(rules)
+        options = (rules,) if isinstance(rules, Rule) else rules
         if not any(rule.takes(value) for rule in options):
             expected = ", or ".join(str(rule) for rule in options)
             raise ValueError(f"{name} of {type(estimator).__name__} must be {expected}, got {value!r}")

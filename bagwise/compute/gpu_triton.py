@@ -1,6 +1,6 @@
-"""Loops for a card where several operations of torch in a row would read and write the same large arrays.
+"""Loops for a GPU where several operations of torch in a row would read and write the same large arrays.
 
-Only what `torch_ops` asks for on a card; everywhere else its plain operations do the same.
+Only what `torch_ops` asks for on a GPU; everywhere else its plain operations do the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ROWS = 16
 
 
 def on_its_card(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a function on the card that its first argument is on, which need not be the first card."""
+    """Run a function on the GPU that its first argument is on, which need not be the first GPU."""
 
     @wraps(function)
     def there(tensor: torch.Tensor, *rest: Any) -> Any:

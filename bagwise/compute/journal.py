@@ -8,9 +8,6 @@ not: it ends with the same bits as a fit that was never stopped.
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,16 +15,13 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bagwise.errors import DataError
-from bagwise.utils.files import replacing
+from bagwise.utils.store import Entries, content_hash
 
-__all__ = ["Journal", "checkpoint", "content_hash", "current_journal"]
-
+__all__ = ["Journal", "checkpoint", "current_journal"]
 
 EMPTIED = "a later sum holds all of this one"
-_HEAD = "journal.json"
+_HEAD = "journal"
 _current: ContextVar[Journal | None] = ContextVar("bagwise_journal", default=None)
 
 
@@ -70,8 +64,11 @@ class Journal:
         self.folder = Path(folder)
         self._fitting = False
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._sums = Entries(self.folder)
         strange = [
-            n for n in os.listdir(self.folder) if not (n == _HEAD or n.endswith(".npz") or n[0] == ".")
+            n
+            for n in os.listdir(self.folder)
+            if not (n == f"{_HEAD}.json" or n.endswith(".npz") or n[0] == ".")
         ]
         if strange:
             raise DataError(f"holds other files ({strange[0]}); give a new folder", path=self.folder)
@@ -80,12 +77,12 @@ class Journal:
     @property
     def n_known(self) -> int:
         """Sums that stand in the folder."""
-        return sum(name.endswith(".npz") for name in os.listdir(self.folder))
+        return len(self._sums.keys())
 
     def remove_if_empty(self) -> None:
         """Remove a journal without any sum: a fit that was refused at once leaves no claim on the folder."""
         if not self.n_known:
-            (self.folder / _HEAD).unlink(missing_ok=True)
+            Entries(self.folder, ".json").drop(_HEAD)
             if not os.listdir(self.folder):
                 self.folder.rmdir()
 
@@ -108,46 +105,37 @@ class Journal:
 
     def open(self, fingerprint: str, about: str) -> None:
         """Say which shards and which model the sums are of; those of another are refused."""
-        head = self.folder / _HEAD
+        head = Entries(self.folder, ".json")
         content = {"format": "bagwise checkpoint", "manifest": fingerprint, "model": about}
-        if head.exists():
-            try:
-                known = json.loads(head.read_text(encoding="utf-8"))
-            except ValueError:
-                raise DataError("not a checkpoint of bagwise, or damaged", path=head) from None
-            for key, what in (("manifest", "other shards (another manifest)"), ("model", "another model")):
-                if known.get(key) != content[key]:
-                    raise DataError(f"is the checkpoint of {what}; give a new folder", path=self.folder)
+        try:
+            known = head.read(_HEAD)
+        except KeyError:
+            head.put(_HEAD, content)
             return
-        with replacing(head) as temporary:
-            temporary.write_text(json.dumps(content), encoding="utf-8")
+        for key, what in (("manifest", "other shards (another manifest)"), ("model", "another model")):
+            if known.get(key) != content[key]:
+                raise DataError(f"is the checkpoint of {what}; give a new folder", path=self.folder)
 
     def recall(self, step: str, params: Any, parts: str) -> tuple[Any] | None:
         """What this sum came to, if the journal has it; a sum that was not asked for before is refused."""
         self._step, self._asked = step, content_hash((step, params, parts))
-        path = self._path()
-        if not path.exists():
-            return None
+        key = _key(self._next)
         try:
-            with np.load(path, allow_pickle=False) as content:
-                head = json.loads(str(content["head"]))
-                value = _decoded(head["value"], content)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"damaged ({error}); remove it to go on without it", path=path) from None
-        if head["asked"] != self._asked:
+            known = self._sums.read(key)
+        except KeyError:
+            return None
+        if known["asked"] != self._asked:
             raise DataError(
-                f"{head['step']} was asked for here, now it is {step} or has other parameters: this is not "
+                f"{known['step']} was asked for here, now it is {step} or has other parameters: this is not "
                 "the fit that was stopped. Give a new folder (and models a random_state)",
-                path=path,
+                path=self._sums.path(key),
             )
         self._next += 1
-        return (value,)
+        return (known["value"],)
 
     def keep(self, value: Any) -> None:
         """Write what the sum that was asked for last came to."""
-        arrays: dict[str, np.ndarray] = {}
-        head = {"asked": self._asked, "step": self._step, "value": _encoded(value, arrays)}
-        self._write(self._path(), head, arrays)
+        self._sums.put(_key(self._next), {"asked": self._asked, "step": self._step, "value": value})
         self._next += 1
 
     def empty_last_but_one(self) -> None:
@@ -155,86 +143,9 @@ class Journal:
 
         For states of training, each of which is as large as the model.
         """
-        path = self._path(self._next - 2)
-        with np.load(path, allow_pickle=False) as content:
-            head = json.loads(str(content["head"]))
-        self._write(path, {**head, "value": _encoded(EMPTIED, {})}, {})
-
-    def _write(self, path: Path, head: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        content = io.BytesIO()
-        np.savez(content, head=np.array(json.dumps(head)), **arrays)  # type: ignore[arg-type]
-        with replacing(path) as temporary:
-            temporary.write_bytes(content.getvalue())
-
-    def _path(self, number: int | None = None) -> Path:
-        return self.folder / f"{self._next if number is None else number:06d}.npz"
+        key = _key(self._next - 2)
+        self._sums.put(key, {**self._sums.read(key), "value": EMPTIED})
 
 
-def _encoded(value: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """Structure for JSON; arrays go beside it."""
-    if value is None or isinstance(value, (bool, str)):
-        return {"is": value}
-    if isinstance(value, (int, float)):
-        return {"is": value}
-    if isinstance(value, np.generic):
-        value = np.asarray(value)
-        arrays[name := f"a{len(arrays)}"] = value
-        return {"scalar": name}
-    if isinstance(value, np.ndarray):
-        arrays[name := f"a{len(arrays)}"] = value
-        return {"array": name}
-    if isinstance(value, dict):
-        return {"dict": [[key, _encoded(item, arrays)] for key, item in value.items()]}
-    if isinstance(value, (tuple, list)):
-        return {type(value).__name__: [_encoded(item, arrays) for item in value]}
-    raise TypeError(f"statistics of parts hold a {type(value).__name__}; numbers, arrays and lists are kept")
-
-
-def _decoded(value: Any, arrays: Any) -> Any:
-    ((kind, content),) = value.items()
-    if kind == "is":
-        return content
-    if kind == "array":
-        return arrays[content]
-    if kind == "scalar":
-        return arrays[content][()]
-    if kind == "dict":
-        return {key: _decoded(item, arrays) for key, item in content}
-    items = [_decoded(item, arrays) for item in content]
-    return tuple(items) if kind == "tuple" else items
-
-
-def content_hash(value: Any) -> str:
-    """SHA-256 of what a value holds, not of how it happens to lie in memory.
-
-    Examples
-    --------
-    >>> content_hash((1, "a", np.ones(2))) == content_hash((1, "a", np.ones(4)[::2]))
-    True
-    """
-    total = hashlib.sha256()
-    _feed(total, value)
-    return total.hexdigest()
-
-
-def _feed(total: Any, value: Any) -> None:
-    total.update(type(value).__name__.encode() + b":")
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        total.update(f"{value.dtype.str}{value.shape}".encode())
-        total.update(np.ascontiguousarray(value).tobytes())
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            _feed(total, key)
-            _feed(total, item)
-    elif isinstance(value, (tuple, list, np.ndarray)):
-        for item in value:
-            _feed(total, item)
-    elif hasattr(value, "func") and hasattr(value, "keywords"):  # a partial
-        _feed(total, [value.func, value.args, value.keywords])
-    elif callable(value) and hasattr(value, "__qualname__"):
-        total.update(f"{value.__module__}.{value.__qualname__}".encode())
-    elif hasattr(value, "__dict__") and not isinstance(value, type):
-        _feed(total, vars(value))
-    else:
-        total.update(repr(value).encode())
-    total.update(b";")
+def _key(number: int) -> str:
+    return f"{number:06d}"

@@ -22,10 +22,10 @@ from bagwise.compute.threads import blas_threads, read_ahead
 
 __all__ = [
     "Engine",
+    "Held",
     "Part",
     "Parts",
     "add",
-    "held",
     "map_parts",
     "map_reduce",
     "ordered_sum",
@@ -114,7 +114,7 @@ class Parts:
         mapped.before = self if self.streamed else None
         return mapped
 
-    def settled(self, n_bytes: float) -> Parts:
+    def in_memory(self, n_bytes: float) -> Parts:
         """The same parts, made once and kept without what they were made from.
 
         Parts that are streamed stay as they are, unless all of them together are at most `SMALL` bytes, as
@@ -162,15 +162,39 @@ class _Value(NamedTuple):
         return self.value
 
 
-def held(value: Any) -> Parts:
-    """Something in memory as the only part.
+class Held(Parts):
+    """Something in memory as the only part: steps are called on it at once, in this process.
 
     Examples
     --------
-    >>> held(3).only()
-    3
+    >>> Held(3).only(), Held(3).map(str).only()
+    (3, '3')
     """
-    return Parts([_Value(value)], streamed=False, one_thread=False)
+
+    key, before = "memory", None
+    streamed = one_thread = False
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __len__(self) -> int:
+        return 1
+
+    def map(self, function: Callable[..., Any], each: Sequence[Any] | None = None) -> Parts:
+        """The part after a function, which is called now."""
+        return Held(function(*(each or ()), self.value))
+
+    def in_memory(self, n_bytes: float) -> Parts:
+        """The same: it is made already."""
+        return self
+
+    def load(self, k: int) -> Any:
+        """The part."""
+        return self.value
+
+    def only(self) -> Any:
+        """The part."""
+        return self.value
 
 
 class _Mapped:
@@ -206,11 +230,16 @@ def _digest(value: Any) -> str:
 
 def map_parts(step: Step, params: Any, parts: Parts) -> Iterator[Any]:
     """``step(params, part)`` of every part, in order; streamed parts are read ahead, or go to the cluster."""
+    if isinstance(parts, Held):
+        result = step(params, parts.value)
+        report_part(step, 1, 1)
+        yield result
+        return
     engine = current_engine.get()
     if engine is not None and parts.streamed:
         yield from engine.each(step, params, parts)
         return
-    watch, n = _watcher.get(), len(parts)
+    n = len(parts)
     if parts.one_thread:
         limits: Any = blas_threads(1)
         params = _aligned_where_possible(params)
@@ -219,8 +248,7 @@ def map_parts(step: Step, params: Any, parts: Parts) -> Iterator[Any]:
     with limits, memory_used_again() if parts.streamed else nullcontext():
         ahead = 1 if parts.streamed and n > 1 else 0
         for k, result in enumerate(steps(step, params, read_ahead(parts.load, range(n), ahead))):
-            if watch is not None:
-                watch(_name(step), k + 1, n)
+            report_part(step, k + 1, n)
             yield result
 
 
@@ -271,6 +299,10 @@ def map_reduce(step: Step, params: Any, parts: Parts, combine: Combine | None = 
     >>> map_reduce(power, 2, Parts([Number(k) for k in range(5)]))
     {'sum': 30.0, 'count': 5}
     """
+    if isinstance(parts, Held):
+        found = step(params, parts.value)
+        report_part(step, 1, 1)
+        return found
     combine = add if combine is None else combine
     journal = current_journal() if parts.streamed or parts.one_thread else None
     if journal is not None:

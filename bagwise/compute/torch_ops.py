@@ -1,9 +1,9 @@
 """Reductions within bags for tensors: the names and rules of `bagwise.compute.segment`, with gradients.
 
 What differs from there: sums are accumulated in the type of the tensor; ``offsets`` is an int64 tensor on the
-device of ``X``, or `Segments`, which know once for many calls what every call would ask the card for. Nothing
+device of ``X``, or `Segments`, which know once for many calls what every call would ask the GPU for. Nothing
 is added by atomic operations: a gradient that must be summed over the rows of a bag is a segment sum itself,
-so the same input gives the same bits on the same card. The module imports torch; import it inside functions.
+so the same input gives the same bits on the same GPU. The module imports torch; import it inside functions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Segments:
 
     @classmethod
     def of(cls, offsets: Any, device: Any = None) -> Segments:
-        """From offsets as an array or tensor; those of an array do not make the card wait.
+        """From offsets as an array or tensor; those of an array do not make the GPU wait.
 
         Examples
         --------
@@ -223,7 +223,7 @@ def transposed_product(R: Tensor, X: Tensor) -> Tensor:
 # ---------------------------------------------------------------------- forward and back
 
 _SLAB = 4096  # rows whose products are added in the type they have
-_PIECE = 1024  # rows that one thread of a card adds up; longer bags are cut, so that no thread works alone
+_PIECE = 1024  # rows that one thread of a GPU adds up; longer bags are cut, so that no thread works alone
 _loops = partial(loops_for_card, "bagwise.compute.gpu_triton")
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from bagwise.errors import DataError
+from bagwise.errors import DataError, listed
 from bagwise.io._csv_table import EMPTY, NUMBER, CsvText, natural
 from bagwise.utils import columns as by_name
 from bagwise.utils.arrow import to_numpy
-from bagwise.utils.columns import listed
 
 BAG_COLUMNS = ("bag_id", "bag")
 INSTANCE_LABEL_COLUMNS = ("instance_label", "label", "letter")

@@ -12,13 +12,12 @@ import pyarrow.csv as arrow_csv
 
 from bagwise.bags import Bags
 from bagwise.bags.dataset import MOST_FLAGS, UNKNOWN, Dataset, bag_columns
-from bagwise.errors import DataError, quoted
+from bagwise.errors import DataError, listed, quoted
 from bagwise.io._csv_roles import FEATURE, is_plain
 from bagwise.io._facts import kind_of
 from bagwise.io._grouping import LONGEST_NAME
 from bagwise.io._parquet_columns import to_column
 from bagwise.io._writable import lost_facts
-from bagwise.utils.columns import listed
 from bagwise.utils.frames import feature_titles
 
 MAX_VALUES = 10_000_000  # a sparse matrix with more places than this is not written in full

@@ -146,7 +146,7 @@ def read(
             line=1,
         )
     roles.name_features(text.first)
-    public.warn(path, stacklevel=3)
+    public.warn(path)
     bags = Bags(
         rows.matrix([columns[k] for k in roles.features], dtype, [text.first[k] for k in roles.features]),
         rows.offsets,
@@ -157,7 +157,7 @@ def read(
     Y, names, known = read_labels(text, roles, columns, rows, label_names)
     if Y is None and features is None:
         titles = [text.first[k] for k in roles.features]
-        warn_of_labels(dict(zip(titles, bags.X.T)), bags.offsets, path, stacklevel=3)
+        warn_of_labels(dict(zip(titles, bags.X.T)), bags.offsets, path)
     check_labels(len(bags), len(names), max_bytes, path)
     return Dataset(
         bags, Y, names, instance_Y=known, name=_stem(path), roles=public, **_beside(roles, columns, rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import zlib
 from functools import cache
 from importlib import import_module
@@ -12,7 +11,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from bagwise.bags.dataset import Dataset
-from bagwise.errors import DataError, DataWarning
+from bagwise.errors import DataError, DataWarning, warn
 from bagwise.io._checks import check_finite, check_unique_ids
 from bagwise.io._facts import views_of
 from bagwise.io._source import MAX_BYTES, blame
@@ -121,10 +120,9 @@ def write(dataset: Dataset, path: str | PathLike[str], format: str | None = None
         with blame(path):
             module.check_writable(dataset)
     if gone := module.lost(dataset) if hasattr(module, "lost") else []:
-        warnings.warn(
+        warn(
             f"{path}: {module.NAME} has no place for {'; '.join(gone)}: left out. A .parquet file keeps all",
             DataWarning,
-            stacklevel=2,
         )
     with blame(path), replacing(path) as temporary:
         module.write(dataset, temporary)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from bagwise.errors import DataError, DataWarning
+from bagwise.errors import DataError, DataWarning, warn
 from bagwise.media._part import NamedPart, Part
 
 NAMED = 5  # files that a message names
@@ -46,7 +45,7 @@ def say_notes(named: Sequence[NamedPart]) -> None:
             about.setdefault(note, []).append(one.name)
     for note, names in about.items():
         more = "" if len(names) <= NAMED else f" and {len(names) - NAMED} more"
-        warnings.warn(f"{', '.join(names[:NAMED])}{more}: {note}", DataWarning, stacklevel=4)
+        warn(f"{', '.join(names[:NAMED])}{more}: {note}", DataWarning)
 
 
 def stacked_places(names: Sequence[str], parts: Sequence[Part]) -> dict[str, np.ndarray]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
 
 from bagwise.bags.dataset import Dataset
-from bagwise.errors import DataError, DataWarning
+from bagwise.errors import DataError, DataWarning, warn
 from bagwise.media._base import ToBags
 from bagwise.media._part import Unreadable
 from bagwise.media.cache import default_cache
@@ -220,11 +219,10 @@ def none_readable(found: Recognised, unreadable: Sequence[Unreadable]) -> DataEr
 
 def warn_of_learning(medium: str) -> None:
     """Say that what is learned from the files has seen all of them."""
-    warnings.warn(
+    warn(
         f"{medium}: what these parameters learn is learned from all files together; to judge a "
         "model by cross-validation, use make_pipeline(transformer, model) on the files instead",
         DataWarning,
-        stacklevel=3,
     )
 
 
@@ -246,4 +244,4 @@ def cache_place(cache: Cache) -> str | None:
 
 def _warn(what: str, names: Sequence[str]) -> None:
     if names:
-        warnings.warn(f"{len(names)} files {what}: {some_names(names)}", DataWarning, stacklevel=3)
+        warn(f"{len(names)} files {what}: {some_names(names)}", DataWarning)

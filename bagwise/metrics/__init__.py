@@ -5,12 +5,17 @@
 0.5
 """
 
-from bagwise.metrics.bag import average_precision, coverage, hamming_loss, one_error, ranking_loss
-from bagwise.metrics.calibration import calibration_error
+from bagwise.metrics.bag import (
+    average_precision,
+    calibration_error,
+    coverage,
+    hamming_loss,
+    one_error,
+    ranking_loss,
+)
 from bagwise.metrics.instance import instance_accuracy, key_instance_accuracy
 from bagwise.metrics.label import macro_f1, mean_average_precision, roc_auc, top_labels
-from bagwise.metrics.scorers import get_scorer, scorers
-from bagwise.metrics.table import HIGHER_IS_BETTER, Evaluation, evaluate
+from bagwise.metrics.table import HIGHER_IS_BETTER, Evaluation, evaluate, get_scorer, scorers
 
 __all__ = [
     "HIGHER_IS_BETTER",

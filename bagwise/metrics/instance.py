@@ -7,7 +7,7 @@ import numpy as np
 from bagwise.compute.numeric import frozen
 from bagwise.errors import DataError
 from bagwise.metrics import _kernels
-from bagwise.metrics._checks import as_label_sets, as_scores, one_of, same_shape
+from bagwise.metrics._kernels import as_label_sets, as_scores, one_of, same_shape
 from bagwise.utils.arrays import checked_offsets
 
 __all__ = ["instance_accuracy", "key_instance_accuracy"]

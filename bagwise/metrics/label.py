@@ -10,7 +10,7 @@ import numpy as np
 
 from bagwise.errors import DataError
 from bagwise.metrics import _kernels
-from bagwise.metrics._checks import as_label_sets, as_scores, same_shape
+from bagwise.metrics._kernels import as_label_sets, as_scores, same_shape
 
 __all__ = ["macro_f1", "mean_average_precision", "roc_auc", "top_labels"]
 

@@ -2,8 +2,7 @@
 
 from bagwise.model_selection.compare import compare
 from bagwise.model_selection.comparison import Comparison
-from bagwise.model_selection.instance_scores import cross_val_instance_scores
-from bagwise.model_selection.thresholds import LabelThresholds
+from bagwise.model_selection.thresholds import LabelThresholds, cross_val_instance_scores
 from bagwise.models._shared.held_out import MultilabelKFold
 from bagwise.models.mimlfast.select import select_mimlfast
 

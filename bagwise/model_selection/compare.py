@@ -25,11 +25,11 @@ from bagwise.errors import DataError
 from bagwise.inspection import annotate, last_estimator, scores_and_labels
 from bagwise.metrics import evaluate, instance_accuracy
 from bagwise.model_selection.comparison import Comparison, Fit
-from bagwise.model_selection.kept_fits import KeptFits
 from bagwise.models import MIMLDummy, PooledClassifier
 from bagwise.models._shared.held_out import MultilabelKFold
 from bagwise.registry import get_estimator
 from bagwise.utils.progress import progress
+from bagwise.utils.store import Entries, content_hash
 
 DEFAULT_MODELS = ("BagClassifier", "ORedLogisticRegression", "MIMLFast", "SetKernelSVM")
 MANY_BAGS = 5000  # beyond, methods that need every pair of bags are not among the defaults
@@ -120,9 +120,9 @@ def compare(
     ]
     for model in chosen.values():
         _seed(model, random_state)
-    store = KeptFits(folder, bags, targets, instance_Y, cv, random_state)
+    kept = _KeptFits(folder, (cv, random_state, _arrays(bags), targets, instance_Y))
     tasks = [(name, model, *fold) for name, model in chosen.items() for fold in folds]
-    done = {(t[0], t[2], t[3]): found for t in tasks if (found := store.get(*t[:4])) is not None}
+    done = {(t[0], t[2], t[3]): found for t in tasks if (found := kept.get(*t[:4])) is not None}
     pending = [t for t in tasks if (t[0], t[2], t[3]) not in done]
     with progress("comparing", len(tasks), enabled=step is None) as bar:
 
@@ -132,7 +132,7 @@ def compare(
         show(len(done), f"{len(done)} of {len(tasks)} fits were kept" if done else "comparing")
         arguments = ((*task, bags, targets, instance_Y) for task in pending)
         for key, fit in stream(_fit_one, arguments, n_jobs=n_jobs):
-            store.put(key, chosen[key[0]], fit)
+            kept.put(key, chosen[key[0]], fit)
             done[key] = fit
             show(1, f"{len(done)} of {len(tasks)} fits")
     fits = tuple(done[t[0], t[2], t[3]] for t in tasks)
@@ -261,3 +261,37 @@ def _measure(
 def _rows_of(values: np.ndarray, bags: Bags, which: np.ndarray) -> np.ndarray:
     parts = [values[bags.offsets[i] : bags.offsets[i + 1]] for i in which]
     return np.concatenate(parts) if parts else values[:0]
+
+
+# ----------------------------------------------------------------------
+# Finished fits in a folder, so that a comparison that was stopped goes on where it was
+
+
+class _KeptFits:
+    """Fits by the content of everything that decides them; without a folder nothing is kept."""
+
+    def __init__(self, folder: str | PathLike[str] | None, data: Any) -> None:
+        self._entries = None if folder is None else Entries(folder, ".json")
+        self._data = "" if folder is None else content_hash(data)
+
+    def _key(self, name: str, model: Any, repeat: int, fold: int) -> str:
+        # the printed form of an estimator shows every parameter that is not a default
+        return content_hash((self._data, name, repr(model), repeat, fold))[:24]
+
+    def get(self, name: str, model: Any, repeat: int, fold: int) -> Fit | None:
+        """A fit that was kept; one that failed, or a damaged file, counts as not there."""
+        found = None if self._entries is None else self._entries.get(self._key(name, model, repeat, fold))
+        return None if found is None or found["error"] else Fit(**found)
+
+    def put(self, key: tuple[str, int, int], model: Any, fit: Fit) -> None:
+        if self._entries is not None:
+            self._entries.put(self._key(key[0], model, *key[1:]), vars(fit))
+
+
+def _arrays(bags: Any) -> list[Any]:
+    """All numbers of bags."""
+    views = bags.views.values() if isinstance(bags, MultiViewBags) else [bags]
+    return [
+        (view.offsets, *((X.data, X.indices, X.indptr) if sparse.issparse(X := view.X) else (X,)))
+        for view in views
+    ]

@@ -203,7 +203,7 @@ class Comparison:
 
     def plot(self, figure: Any = None) -> Any:
         """Every fold as a point, the mean as a bar, best model on top."""
-        from bagwise.report.comparison import plot_comparison
+        from bagwise.report.plots import plot_comparison
 
         return plot_comparison(self, figure)
 

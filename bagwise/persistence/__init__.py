@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import tempfile
-import warnings
 import zipfile
 from os import PathLike
 from typing import Any, BinaryIO
@@ -15,7 +14,7 @@ import numpy as np
 import scipy
 import sklearn
 
-from bagwise.errors import DataError, UnsafeFileError
+from bagwise.errors import DataError, UnsafeFileError, warn
 from bagwise.persistence._archive import (
     FACTS,
     SCHEMA,
@@ -25,8 +24,7 @@ from bagwise.persistence._archive import (
     open_file,
     read_facts,
 )
-from bagwise.persistence._places import STATE, renamed, trusted
-from bagwise.persistence._skops import skops
+from bagwise.persistence._places import STATE, renamed, skops, trusted
 from bagwise.persistence._structures import check_answers, check_parts
 from bagwise.utils.files import replacing
 from bagwise.utils.version import __version__
@@ -188,9 +186,8 @@ def _warn_of_versions(written: dict[str, str], path: str | PathLike[str]) -> Non
         if name in written and written[name] != here[name]
     ]
     if other:
-        warnings.warn(
+        warn(
             f"{path} was written by {' and '.join(other)}; its answers may differ: fit it anew if in doubt",
-            stacklevel=3,
         )
 
 

@@ -7,15 +7,21 @@ the place of their day; their class is found by its own name, which no two class
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 from bagwise import bags, base, metrics, model_selection, models, preprocessing
 from bagwise.compute.scaling import Scaling
 from bagwise.media.recipe import transformers
-from bagwise.metrics.scorers import _Scorer
+from bagwise.metrics.table import _Scorer
 from bagwise.models.auto.estimator import PARTS
 from bagwise.utils.sklearn_compat import trusted_names
+
+__all__ = ["skops"]
+
 
 # Parts of fitted models that have no public place; this package keeps them under these names.
 STATE = {"Scaling": Scaling, "Scorer": _Scorer, **{part.__name__: part for part in PARTS}}
@@ -76,3 +82,41 @@ def _by_name() -> dict[str, str]:
     for place, cls in catalogue().items():
         found[cls.__name__] = place
     return found
+
+
+# ----------------------------------------------------------------------
+# skops, imported without torch and Dask
+#
+# To learn which classes it may trust, skops imports every module of scikit-learn, among them its adapters
+# to torch and Dask: where these are installed, loading any model would take seconds and hundreds of
+# megabytes more. While skops is imported for the first time they count as not installed, which that
+# search allows for.
+
+
+@contextmanager
+def not_installed(*names: str) -> Iterator[None]:
+    """Let imports of packages that nobody imported yet fail for a while.
+
+    Examples
+    --------
+    >>> with not_installed("turtle"):
+    ...     try:
+    ...         import turtle
+    ...     except ImportError:
+    ...         print("as if it were not there")
+    as if it were not there
+    """
+    hidden = [name for name in names if name not in sys.modules]
+    for name in hidden:
+        sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for name in hidden:
+            if sys.modules.get(name, 0) is None:
+                del sys.modules[name]
+
+
+with not_installed("torch", "dask", "cupy", "jax"):
+    import skops
+    import skops.io

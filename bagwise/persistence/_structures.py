@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Any
 
@@ -10,9 +11,11 @@ from scipy import sparse
 
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.base import MIMLClassifier
+from bagwise.base._input import BagInput
+from bagwise.compute.devices import gpu_there
+from bagwise.compute.scaling import Scaling
 from bagwise.errors import DataError
 from bagwise.inspection import last_estimator
-from bagwise.persistence._older import update
 from bagwise.utils.sklearn_compat import broken_structure
 
 _FEATURES = 10_000_000  # more than any model of ours could have been fitted with
@@ -97,3 +100,47 @@ def check_answers(model: Any) -> None:
 
 def _zeros(n_features: int) -> Bags:
     return Bags(np.zeros((2, n_features)), np.arange(3))
+
+
+# ----------------------------------------------------------------------
+# Models of files that older versions or other machines wrote, brought to what works here today
+
+
+# These kept a factor, or mean and spread, where they keep a `Scaling` now.
+_SCALED = {
+    "CodebookSVM",
+    "MILES",
+    "MIMLKNN",
+    "MIMLNN",
+    "MIMLRBF",
+    "MIMLSVM",
+    "MISVM",
+    "SetKernelSVM",
+}
+
+
+def update(part: Any) -> None:
+    """Give an estimator of an older version the attributes of today, and one of a GPU a device."""
+    _fill_parameters(part)
+    if isinstance(part, BagInput) and str(vars(part).get("device")).startswith("cuda"):
+        if not gpu_there(part.device):  # made on a GPU, and loaded where there is none
+            part.device = "auto"
+    if type(part).__name__ not in _SCALED or "_scale" not in vars(part) or hasattr(part, "_scaling"):
+        return
+    kept, d = vars(part).pop("_scale"), part.n_features_in_
+    shift, factor = np.zeros(d), np.ones(d)
+    if isinstance(kept, tuple):
+        shift, spread = (np.asarray(values, dtype=np.float64) for values in kept)
+        factor = np.divide(1.0, spread, out=np.zeros(d), where=spread > 0)
+    elif kept is not None:
+        factor = np.asarray(kept, dtype=np.float64)
+    part._scaling = Scaling(part.scaling, shift, factor)
+
+
+def _fill_parameters(part: Any) -> None:
+    """Give parameters that came later the value by which a model behaves as before: their default."""
+    if not isinstance(part, BagInput):
+        return
+    for name, parameter in inspect.signature(type(part)).parameters.items():
+        if parameter.default is not parameter.empty and name not in vars(part):
+            setattr(part, name, parameter.default)

@@ -10,8 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.base import BagTransformer, Traits
+from bagwise.base._fits import remember_input
 from bagwise.base.blocks import is_sharded
-from bagwise.base.sharded import remember_input
 
 
 class OnInstances(BagTransformer):

@@ -28,7 +28,7 @@ def described_estimators() -> list[dict[str, Any]]:
     ('Answer every bag with how often labels occur in training', True)
     """
     rows = []
-    for name, module in _imported(_CATALOGUE).items():
+    for name, module in _constant(_CATALOGUE, "_PLACES").items():
         node = _classes(module).get(name)
         if node is not None:
             summary = (ast.get_docstring(node) or "").partition("\n")[0].rstrip(".")
@@ -53,10 +53,15 @@ def described_module(module: str, *constants: str) -> dict[str, Any]:
     found["names"] = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)} | {
         *_imported(module)
     }
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and (name := getattr(node.targets[0], "id", "")) in constants:
-            found[name] = ast.literal_eval(node.value)
-    return found
+    return found | {name: _constant(module, name) for name in constants}
+
+
+def _constant(module: str, name: str) -> Any:
+    """A constant that a module writes as a literal; None where it has none of this name."""
+    for node in _tree(module).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
+            return ast.literal_eval(node.value)
+    return None
 
 
 def _traits(module: str, name: str) -> dict[str, Any] | None:

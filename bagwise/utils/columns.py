@@ -7,14 +7,12 @@ model what it cannot know of new bags. Columns with such names become features o
 from __future__ import annotations
 
 import re
-import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from os import PathLike
-from typing import Any
 
 import numpy as np
 
-from bagwise.errors import DataWarning
+from bagwise.errors import DataWarning, listed, warn
 
 # The first that fits tells; names are compared in lower case, with "_" for blanks, dots and hyphens.
 _UNIT = r"(_(s|sec|secs|seconds|ms|min|minutes|h|hours|deg|degrees|x|y|px))?"
@@ -122,7 +120,7 @@ class Roles(Mapping[str, str]):
         several = f"{len(columns)} {role}s" if len(columns) > 1 and role != "left out" else role
         return f"{several}: {', '.join(shown)}"
 
-    def warn(self, path: str | PathLike[str] | None = None, stacklevel: int = 2) -> None:
+    def warn(self, path: str | PathLike[str] | None = None) -> None:
         """Name the columns of numbers that were not taken as features, if there are any."""
         if not self.doubtful:
             return
@@ -134,11 +132,11 @@ class Roles(Mapping[str, str]):
             f"not taken as features: {what}. Say which columns are features with features=[...], or that "
             "these are facts about instances with info=[...]"
         )
-        warnings.warn(_at(path, message), DataWarning, stacklevel=stacklevel + 1)
+        warn(_at(path, message), DataWarning)
 
 
 def warn_of_labels(
-    columns: Mapping[str, np.ndarray], offsets: np.ndarray, path: str | PathLike[str] | None, stacklevel: int
+    columns: Mapping[str, np.ndarray], offsets: np.ndarray, path: str | PathLike[str] | None
 ) -> None:
     """Where no labels were found: name features (in bag order) that look like labels that nobody named."""
     if not (np.diff(offsets) > 1).any():
@@ -149,21 +147,8 @@ def warn_of_labels(
             f"no labels were found, and the features {listed(map(repr, alike))} hold 0 and 1, the same "
             "within each bag; if they are labels, say so with labels=[...]"
         )
-        warnings.warn(_at(path, message), DataWarning, stacklevel=stacklevel + 1)
+        warn(_at(path, message), DataWarning)
 
 
 def _at(path: str | PathLike[str] | None, message: str) -> str:
     return message if path is None else f"{path}: {message}"
-
-
-def listed(items: Iterable[Any], most: int = 8) -> str:
-    """The first few of many names, and how many more there are.
-
-    Examples
-    --------
-    >>> listed("abcd", most=2)
-    'a, b and 2 more'
-    """
-    names = [str(item) for item in items]
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bagwise.errors import DataError, quoted
+from bagwise.errors import DataError, listed, quoted
 from bagwise.utils.arrow import (
     as_table,
     first_null,
@@ -20,7 +20,7 @@ from bagwise.utils.arrow import (
     to_numpy,
     unpack_lists,
 )
-from bagwise.utils.columns import LIKE_LABELS, doubt, like_labels, listed
+from bagwise.utils.columns import LIKE_LABELS, doubt, like_labels
 
 
 class LongTable(NamedTuple):

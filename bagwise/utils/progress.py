@@ -44,9 +44,13 @@ def progress(description: str, total: float | None = None, *, enabled: bool = Tr
     if not (enabled and on_terminal()):
         yield _nothing
         return
-    from rich.console import Console  # a fifth of a second that pipes and libraries need not pay
-    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
-    from rich.text import Text
+    try:
+        from rich.console import Console  # a fifth of a second that pipes and libraries need not pay
+        from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+        from rich.text import Text
+    except ImportError:  # a fit goes without its bar
+        yield _nothing
+        return
 
     class Left(ProgressColumn):
         """Time left, once it can be told."""

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from bagwise import Bags, MultiViewBags
 from bagwise.base import MIMLClassifier, Traits, best_rows, is_list_of_bags
-from bagwise.checks.estimator_checks import sample_bags
+from bagwise.checks import sample_bags
 from bagwise.errors import DataError
 from bagwise.models import MIMLDummy, SingleInstanceLogisticRegression
 

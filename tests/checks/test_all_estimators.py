@@ -13,9 +13,7 @@ from sklearn.base import clone
 
 import bagwise
 from bagwise import Dataset, actions, all_estimators
-from bagwise.checks import all_checks
-from bagwise.checks.estimator_checks import check_scikit_learn
-from bagwise.checks.sample import fitted, sample_bags
+from bagwise.checks import all_checks, check_scikit_learn, fitted, sample_bags
 from bagwise.inspection import label_names
 
 # Those that need a package which is not here are skipped, with the reason, by a test of their own below.

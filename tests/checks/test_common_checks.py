@@ -8,10 +8,8 @@ from scipy import sparse
 
 from bagwise.base import MIMLClassifier, Traits
 from bagwise.base.parameters import Number
-from bagwise.checks import input_checks, learning_checks, output_checks, state_checks
-from bagwise.checks._remembered import remembered_fits
-from bagwise.checks.estimator_checks import check_scikit_learn
-from bagwise.checks.sample import fitted
+from bagwise.checks import check_scikit_learn, input_checks, output_checks
+from bagwise.checks.sample import fitted, remembered_fits
 from bagwise.compute.threads import in_threads
 from bagwise.models import MIMLDummy
 
@@ -104,11 +102,11 @@ BROKEN = [
     (WritesIntoItsInput, input_checks.check_bags_read_only),
     (LooksAtTheStorage, input_checks.check_bags_sparse),
     (LooksAtThePrecision, input_checks.check_bags_float32),
-    (CountsThreads, learning_checks.check_bags_same_seed),
+    (CountsThreads, output_checks.check_bags_same_seed),
     (LooksAtOtherBags, output_checks.check_bags_order_of_bags),
     (LooksAtTheOrder, output_checks.check_bags_order_of_instances),
-    (LearnsNothing, learning_checks.check_bags_beats_chance),
-    (AnswersBeforeFit, state_checks.check_bags_not_fitted),
+    (LearnsNothing, output_checks.check_bags_beats_chance),
+    (AnswersBeforeFit, input_checks.check_bags_not_fitted),
     (PrefersTheFirstLabel, output_checks.check_bags_label_permutation),
 ]
 
@@ -121,9 +119,9 @@ def test_a_broken_promise_is_caught(cls, check):
 
 
 def test_values_that_no_rule_takes_are_tried():
-    tried = dict.fromkeys(repr(value) for _, value in state_checks._bad_values(Good()))
+    tried = dict.fromkeys(repr(value) for _, value in input_checks._bad_values(Good()))
     assert {"nan", "inf", "-inf", "-1", "'seven'"} <= set(tried)
-    state_checks.check_bags_parameters(Good())
+    input_checks.check_bags_parameters(Good())
 
 
 def test_checks_that_only_look_share_a_fit():

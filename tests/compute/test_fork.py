@@ -12,7 +12,7 @@ from bagwise import all_estimators
 CODE = """
 import os, sys
 from bagwise import models
-from bagwise.checks.sample import sample_bags
+from bagwise.checks import sample_bags
 from bagwise.compute.threads import forced_threads
 
 bags, Y = sample_bags(n_bags=20)

@@ -5,12 +5,12 @@ import pickle
 import numpy as np
 import pytest
 
-from bagwise.compute import aligned
-from bagwise.compute.aligned import Carried, _spare, aligned_empty, memory_used_again
-from bagwise.compute.journal import checkpoint, content_hash
+from bagwise.compute.aligned import Carried, _spare, aligned, aligned_empty, memory_used_again
+from bagwise.compute.journal import checkpoint
 from bagwise.compute.parts import Parts, add, map_parts, map_reduce, ordered_sum, watched
 from bagwise.compute.threads import read_ahead
 from bagwise.errors import DataError
+from bagwise.utils.store import content_hash
 
 
 class Item:

@@ -12,7 +12,7 @@ from bagwise.compute import segment, torch_ops  # noqa: E402
 NAMES = [name for name in segment.__all__ if name != "segment_argmax"]
 DEVICES = [
     "cpu",
-    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no card")),
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
 ]
 
 

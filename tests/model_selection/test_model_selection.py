@@ -6,7 +6,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_valid
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bagwise.checks.estimator_checks import sample_bags
+from bagwise.checks import sample_bags
 from bagwise.errors import DataError
 from bagwise.inspection import annotate, instance_scores, key_instances
 from bagwise.metrics import average_precision, get_scorer

@@ -15,7 +15,7 @@ from spoiled_files import rewritten, without_fingerprint
 
 import bagwise
 from bagwise import Bags
-from bagwise.checks.estimator_checks import sample_bags
+from bagwise.checks import sample_bags
 from bagwise.errors import DataError
 from bagwise.models import (
     MIMLKNN,

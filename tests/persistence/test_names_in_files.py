@@ -8,7 +8,7 @@ from sklearn.model_selection import GridSearchCV
 from spoiled_files import rewritten, without_fingerprint
 
 import bagwise
-from bagwise.checks.estimator_checks import sample_bags
+from bagwise.checks import sample_bags
 from bagwise.model_selection import MultilabelKFold
 from bagwise.models import (
     MIMLKNN,

@@ -12,7 +12,7 @@ from spoiled_files import rewritten, without_fingerprint
 
 import bagwise
 from bagwise import all_estimators
-from bagwise.checks.sample import fitted, sample_bags
+from bagwise.checks import fitted, sample_bags
 from bagwise.errors import BagwiseError, DataError, UnsafeFileError
 from bagwise.model_selection import LabelThresholds
 from bagwise.models import (

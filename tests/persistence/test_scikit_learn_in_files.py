@@ -16,7 +16,7 @@ from sklearn.utils._test_common.instance_generator import _construct_instances
 from sklearn.utils.estimator_checks import _enforce_estimator_tags_X, _enforce_estimator_tags_y
 
 import bagwise
-from bagwise.checks.estimator_checks import sample_bags
+from bagwise.checks import sample_bags
 from bagwise.datasets import make_multi_view
 from bagwise.errors import DataError, UnsafeFileError
 from bagwise.metrics import get_scorer

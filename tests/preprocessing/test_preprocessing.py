@@ -6,7 +6,7 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
 from bagwise import Bags
-from bagwise.checks.estimator_checks import sample_bags
+from bagwise.checks import sample_bags
 from bagwise.preprocessing import BagPooling, OnInstances, RBFDictionary
 
 

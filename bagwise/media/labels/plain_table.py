@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bagwise.errors import DataError
+from bagwise.errors import DataError, listed
 from bagwise.media.labels._parts import check_order, is_label, plain_name, split_labels
 from bagwise.media.labels.matching import match_files
 from bagwise.media.labels.span import Notes, Span
 from bagwise.media.labels.table import Row, Table
-from bagwise.utils.columns import listed
 
 _FILES = (
     "file", "filename", "file_name", "file name", "fname", "filepath", "file_path", "path", "relative_path",

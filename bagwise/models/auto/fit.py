@@ -43,7 +43,7 @@ from bagwise.models.auto.predict import (
     stack,
     voting_weights,
 )
-from bagwise.preprocessing.statistics import bag_statistics
+from bagwise.preprocessing.pooling import bag_statistics
 
 _DENSE_FEATURES = 1000  # text with more features is never made dense
 _STATISTICS = ("mean", "std", "min", "max", 0.1, 0.25, 0.5, 0.75, 0.9, "size")

@@ -12,7 +12,7 @@ from bagwise.bags import Bags
 from bagwise.compute.calibration import calibrated_loss
 from bagwise.compute.scaling import Scaling, apply_scaling
 from bagwise.models._shared.scores import pooled, safe_logit
-from bagwise.preprocessing.statistics import bag_statistics
+from bagwise.preprocessing.pooling import bag_statistics
 
 # members that answer from whole bags, and from instances
 ON_BAGS = ("set_kernel", "statistics_kernel", "text_kernel", "text_logistic", "mimlfast")

@@ -14,7 +14,7 @@ _FOLDS = 5  # parts of the bags, of which each member sees all but one
 _MOST_UNIONS = 10_000  # bags
 _LARGE = 100_000  # instances from which products on a card are taken in bfloat16
 _MANY = 1_000_000  # instances from which steps on a card take more bags
-_WORTH_A_CARD = 1_000_000  # numbers
+_WORTH_A_GPU = 1_000_000  # numbers
 _MOST_SPREAD = 100_000  # bags up to which labels are spread evenly over the parts; beyond, chance does it
 
 
@@ -50,7 +50,7 @@ def chosen_rate(head: str, rate: float | str) -> float:
 
 def chosen_device(device: str, n_numbers: float) -> Any:
     """Where to work on so many numbers; "auto" takes a card only where its calls cost less than they save."""
-    small = device == "auto" and n_numbers < _WORTH_A_CARD
+    small = device == "auto" and n_numbers < _WORTH_A_GPU
     return torch_device("cpu" if small else device, "DeepMIML")
 
 

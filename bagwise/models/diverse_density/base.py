@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from bagwise.compute.calibration import best_offset
 from bagwise.compute.optim import minimise_many
 from bagwise.compute.segment import segment_argmax, segment_max
 from bagwise.compute.threads import small_products
+from bagwise.errors import warn
 from bagwise.models.diverse_density.kernels import FLOOR, OnePerBag, absence, distances
 from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, k_means
 from bagwise.utils.arrays import check_memory
@@ -83,11 +83,10 @@ class ConceptClassifier(ScaledClassifier):
         self.n_iter_ = max((int(f.n_iter.max()) for f in found if f is not None), default=0)
         restless = sum(f is not None and not f.at_rest[f.values.argmin()] for f in found)
         if restless:
-            warnings.warn(
+            warn(
                 f"{restless} of {len(found)} labels stopped at max_iter={self.max_iter} before they came to "
                 "rest; raise it or tol",
                 ConvergenceWarning,
-                stacklevel=7,
             )
 
     @property

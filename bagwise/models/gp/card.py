@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bagwise.compute.parts import held
+from bagwise.compute.parts import Held
 from bagwise.compute.torch_move import as_tensor, fetched, fitting, streamed
 from bagwise.compute.torch_ops import Segments, segment_sum
 from bagwise.models.gp.features import factor
@@ -32,7 +32,7 @@ _STREAMED = 1 << 28  # bytes of features at a time that follow run by run
 class CardRows(Rows):
     """Features and labels of all bags on a device; see `Rows`.
 
-    Passes that do not fit the card go over fewer rows at a time, and stay so; features that do not fit it
+    Passes that do not fit the GPU go over fewer rows at a time, and stay so; features that do not fit it
     stay where they are and follow run by run.
     """
 
@@ -145,7 +145,7 @@ class CardProblem(Problem):
 
     def __init__(self, Z: np.ndarray, Y: np.ndarray, device: Any) -> None:
         self.rows = CardRows(Z, Y, device)
-        super().__init__(held(self.rows), *Z.shape)
+        super().__init__(Held(self.rows), *Z.shape)
         self.systems_fit = True
 
     def _there(self, work: Callable[[], Any]) -> Any:
@@ -198,7 +198,7 @@ def factor_on_card(
     pivots: list[int] = []
     with suppress(torch.cuda.OutOfMemoryError):
         C, pivots = factor(as_tensor(left).to(card), columns, _room(limit, len(left), card), stop)
-    if C is None:  # it does not fit the card: columns are made there and kept here
+    if C is None:  # it does not fit the GPU: columns are made there and kept here
         torch.cuda.empty_cache()
         here, pivots = factor(left, lambda i: fetched(columns(i)), np.empty((limit, len(left))), stop)
         return here, pivots, here @ here.T, lambda vectors: np.ascontiguousarray(here.T @ vectors)
@@ -222,7 +222,7 @@ def columns_on_card(
 ) -> Callable[[int], Tensor]:
     """What gives, for the number of a bag, its mean Gaussian kernel with every bag.
 
-    Kernels with all instances that do not fit the card are made with fewer at a time, and stay so.
+    Kernels with all instances that do not fit the GPU are made with fewer at a time, and stay so.
     """
     there = as_tensor(np.asarray(X, dtype=np.float64)).to(device)
     there = there - there.mean(dim=0)

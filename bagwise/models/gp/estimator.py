@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 from typing import Any
 
@@ -16,6 +15,7 @@ from bagwise.bags import Bags
 from bagwise.base import MIMLClassifier, Traits
 from bagwise.base.blocks import Block, Blocks, blocks_in_memory, evenly, gathered
 from bagwise.compute.threads import small_products
+from bagwise.errors import warn
 from bagwise.models.gp.learn import learn, means_of, unsettled
 from bagwise.models.gp.logistic_kernels import logistic_normal_log_odds
 from bagwise.models.gp.predict import Predictor
@@ -246,7 +246,7 @@ class MIMLGP(MIMLClassifier):
         found = learn(self, training, self.width_, random_state)
         self._keep(found, training)
         if not self.converged_:
-            warnings.warn(unsettled(self), ConvergenceWarning, stacklevel=4)
+            warn(unsettled(self), ConvergenceWarning)
 
     def _keep(self, found: Any, training: Training) -> None:
         learned, features = found.learned, found.features

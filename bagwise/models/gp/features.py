@@ -9,7 +9,7 @@ import numpy as np
 from scipy import linalg, sparse
 
 from bagwise.base.blocks import evenly
-from bagwise.compute.parts import Parts, held, map_reduce
+from bagwise.compute.parts import Held, Parts, map_reduce
 from bagwise.compute.threads import small_products
 from bagwise.models.gp.covariances import InstanceKernel, bag_means, dense
 from bagwise.models.gp.training import Data, FeatureMap, Features, Training, take_bags
@@ -63,7 +63,7 @@ def build_features(
 
 def _in_memory(training: Training, P: np.ndarray, found: FeatureMap) -> tuple[Parts, FeatureMap]:
     data = training.parts.only()
-    return held(Features(P, data.Y, data.bags)), found
+    return Held(Features(P, data.Y, data.bags)), found
 
 
 def _leading(values: np.ndarray, share: float, rank: int | None, trace: float) -> int:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bagwise.compute.parts import Parts, held, map_reduce
+from bagwise.compute.parts import Held, Parts, map_reduce
 from bagwise.models.gp.solve import block_preconditioner, block_traces, solve_many
 
 __all__ = ["Point", "Problem", "Rows"]
@@ -115,7 +115,7 @@ class Problem:
     @classmethod
     def of(cls, Z: np.ndarray, likelihood: Any) -> Problem:
         """The problem of rows in memory."""
-        return cls(held(Rows(Z, likelihood)), *Z.shape)
+        return cls(Held(Rows(Z, likelihood)), *Z.shape)
 
     def values(self, weights: list[np.ndarray]) -> list[float]:
         """Log-likelihoods alone, at several weights."""

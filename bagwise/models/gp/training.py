@@ -9,7 +9,7 @@ import numpy as np
 
 from bagwise.bags import Bags, instance_rows
 from bagwise.base.blocks import thinned
-from bagwise.compute.parts import Parts, held, map_parts
+from bagwise.compute.parts import Held, Parts, map_parts
 from bagwise.models.gp.covariances import InstanceKernel, bag_means
 
 LANDMARK_INSTANCES = 100  # of a landmark bag at the most, of bags in several parts
@@ -89,7 +89,7 @@ class Training:
     def of(cls, X: Any, offsets: np.ndarray, Y: np.ndarray, *, single: bool = False) -> Training:
         """Transformed bags in memory; ``single`` makes every instance a row of the kernel."""
         data = Data(X, offsets, Y, offsets).single() if single else Data(X, offsets, Y, offsets)
-        return cls(held(data), np.array([len(data.offsets) - 1]), X.shape[1], Y.shape[1])
+        return cls(Held(data), np.array([len(data.offsets) - 1]), X.shape[1], Y.shape[1])
 
     @property
     def n_rows(self) -> int:

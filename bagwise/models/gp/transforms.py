@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags
-from bagwise.compute.parts import Parts, held
+from bagwise.compute.parts import Held, Parts
 from bagwise.compute.scaling import Scaling, apply_scaling, scaling_of
 from bagwise.errors import DataError, quoted
 
@@ -22,7 +22,7 @@ _HUGE = 1e100  # squared distances of larger values leave the range of numbers
 
 def learn_transform(X: Any, transform: str) -> Scaling:
     """Learn from training instances what the transform of this name does to any instance."""
-    return transform_of(held((X, None)), transform, X.shape[1], X.dtype)
+    return transform_of(Held((X, None)), transform, X.shape[1], X.dtype)
 
 
 def transform_of(parts: Parts, transform: str, n_features: int, dtype: Any) -> Scaling:

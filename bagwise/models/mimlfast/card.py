@@ -3,7 +3,7 @@ order of bags.
 
 Every step is a fixed row of operations on arrays of fixed size (batches are filled up with bags that count
 for nothing), recorded once and replayed: on a card a step of some hundred microseconds would otherwise wait
-for Python. A step that does not fit the card adds up the gradients of pieces of its batch. Nothing is added
+for Python. A step that does not fit the GPU adds up the gradients of pieces of its batch. Nothing is added
 by atomic operations; the same seed gives the same bits on the same card.
 """
 

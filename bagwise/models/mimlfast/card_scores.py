@@ -48,7 +48,7 @@ class CardForward:
         self.store, self.shape, self.device = store, shape, store.device
         self.offsets = np.asarray(offsets, dtype=np.int64)
         self.n_inputs, self.width, self.constant = store.shape[1] + 1, store.width, float(scale.constant)
-        self._step = 1 << 62  # bags at a time that have fitted the card
+        self._step = 1 << 62  # bags at a time that have fitted the GPU
 
     def bounds(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Row numbers of the instances of some bags, and where the bags begin among them."""
@@ -97,7 +97,7 @@ def scores_on_card(
 ) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
     """Runs of bags, with the best score over sub-concepts of every label and the dummy.
 
-    Scores are of the bags or of their instances; runs that do not fit the card come in halves.
+    Scores are of the bags or of their instances; runs that do not fit the GPU come in halves.
     """
     n_all, K, m = model.label_weights_.shape
     given = model.shared_space_.T, model.shared_intercept_, model.label_weights_.reshape(-1, m).T
@@ -126,5 +126,5 @@ def scores_on_card(
             torch.cuda.empty_cache()
             first, last = todo.pop(0)
             if last - first < 2:
-                raise torch.cuda.OutOfMemoryError("the largest bag does not fit the card; use device='cpu'")
+                raise torch.cuda.OutOfMemoryError("the largest bag does not fit the GPU; use device='cpu'")
             todo[:0] = [(first, (first + last) // 2), ((first + last) // 2, last)]

@@ -14,7 +14,7 @@ from bagwise.base import MIMLClassifier, Traits, best_rows
 from bagwise.base._labels import check_piece
 from bagwise.base.parameters import check_parameters
 from bagwise.compute.calibration import best_offset
-from bagwise.compute.devices import card_for
+from bagwise.compute.devices import gpu_for
 from bagwise.compute.threads import Workers
 from bagwise.models._shared.scores import margins
 from bagwise.models.mimlfast.forward import N_SLICES, make_forward
@@ -211,7 +211,7 @@ class MIMLFast(MIMLClassifier):
     def _scaled(self, bags, plan):
         """Instances on a card, None where mini-batches are made here, and their scale."""
         if plan.solver == "minibatch" and not bags.is_sparse:
-            card = card_for(self.device, bags.n_instances * bags.n_features)
+            card = gpu_for(self.device, bags.n_instances * bags.n_features)
             if card is not None:
                 from bagwise.models.mimlfast.card_scores import scaled_instances
 

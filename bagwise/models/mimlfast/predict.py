@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags, runs
-from bagwise.compute.devices import card_for
+from bagwise.compute.devices import gpu_for
 from bagwise.compute.segment import segment_argmax, segment_max
 
 __all__ = ["CELLS", "bag_scores", "instance_scores", "sub_concepts"]
@@ -55,7 +55,7 @@ def sub_concepts(model: Any, bags: Bags) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _card(model: Any, bags: Bags) -> Any:
-    return None if bags.is_sparse else card_for(model.device, bags.n_instances * bags.n_features)
+    return None if bags.is_sparse else gpu_for(model.device, bags.n_instances * bags.n_features)
 
 
 def _on_card(model: Any, bags: Bags, card: Any, *, of_bags: bool) -> Iterator[tuple[Bags, np.ndarray]]:

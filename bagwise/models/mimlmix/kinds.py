@@ -66,11 +66,11 @@ def kind_of(name: str, parts: Parts, facts: dict[str, Any] | None = None) -> str
 
     Examples
     --------
-    >>> from bagwise.compute.parts import held
+    >>> from bagwise.compute.parts import Held
     >>> counts, others = Bags([[0.0, 0.0, 2.0, 0.0]], [0, 1]), Bags([[0.5, 0.0]], [0, 1])
-    >>> kind_of("a", held(counts)), kind_of("b", held(others))
+    >>> kind_of("a", Held(counts)), kind_of("b", Held(others))
     ('counts', 'gaussian')
-    >>> kind_of("tf-idf", held(Bags(0.3 * np.eye(20), [0, 20])))
+    >>> kind_of("tf-idf", Held(Bags(0.3 * np.eye(20), [0, 20])))
     'counts'
     """
     facts = map_reduce(_facts, None, parts, _joined) if facts is None else facts

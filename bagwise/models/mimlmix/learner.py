@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from sklearn.utils import check_random_state
 from bagwise.base.blocks import blocks_in_memory, evenly, gathered
 from bagwise.base.parameters import check_parameters
 from bagwise.compute.threads import small_products
-from bagwise.errors import DataError
+from bagwise.errors import DataError, warn
 from bagwise.models.mimlmix import settings as settings_of
 from bagwise.models.mimlmix.answers import MixtureAnswers
 from bagwise.models.mimlmix.em import Layout, train
@@ -139,7 +138,7 @@ class MixtureLearner(MixtureAnswers):
             empty = hyper.pop("empty")
             if not hyper["informative"]:
                 why = "no training bag has it" if empty else "all its instances are alike"
-                warnings.warn(f"view {v!r} says nothing ({why}) and gets no weight", stacklevel=6)
+                warn(f"view {v!r} says nothing ({why}) and gets no weight")
 
     def _keep_topics(self, counts):
         self._topic_counts = counts
@@ -204,4 +203,4 @@ class MixtureLearner(MixtureAnswers):
 
 def _warn_of_left_out(ids: np.ndarray, empty: Any) -> None:
     some = ", ".join(repr(i) for i in ids[:3].tolist())
-    warnings.warn(f"{empty.sum()} bags without labels are left out: {some}, ...", stacklevel=6)
+    warn(f"{empty.sum()} bags without labels are left out: {some}, ...")

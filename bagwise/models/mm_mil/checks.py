@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from bagwise.base.blocks import Block, Blocks, gathered
 from bagwise.compute.memo import remembered
 from bagwise.compute.parts import map_parts
-from bagwise.errors import quoted
+from bagwise.errors import quoted, warn
 
 
 def warn_of_contradictions(blocks: Blocks) -> None:
@@ -25,12 +24,11 @@ def warn_of_contradictions(blocks: Blocks) -> None:
         return
     pair = np.array([others[differs.argmax()], differs.argmax()])
     one, other = (quoted(i) for i in gathered(blocks, pair, 1).bags.bag_ids)
-    warnings.warn(
+    warn(
         f"{len(np.unique(others[differs]))} bags occur again with other labels "
         f"(first: bags {one} and {other}), of {len(first)} distinct bags among {len(Y)}; no model can "
         "satisfy both, and random splits will leak: merge the copies or drop them",
         UserWarning,
-        stacklevel=5,
     )
 
 

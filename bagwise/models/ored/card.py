@@ -2,7 +2,7 @@
 
 Instances go to the card once, whatever parts of them are learned from. Logits and residuals are single
 precision, what is summed over the subsets of label sets and over bags double. Nothing is added by atomic
-operations: the same data give the same bits on the same card. Runs of bags that do not fit the card are
+operations: the same data give the same bits on the same card. Runs of bags that do not fit the GPU are
 halved, and stay so.
 """
 
@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 
 from bagwise.bags import instance_rows, runs
 from bagwise.base.blocks import Block, Blocks, InMemory
-from bagwise.compute.parts import Parts, held
+from bagwise.compute.parts import Held, Parts
 from bagwise.compute.scaling import Scaling
 from bagwise.compute.torch_move import as_tensor, streamed
 from bagwise.compute.torch_ops import transposed_product
@@ -59,7 +59,7 @@ class CardBlocks(InMemory):
 
     def likelihoods(self, setup: Setup) -> Parts:
         """The likelihood as the only part."""
-        return held(_likelihood(setup, self.block, self.store))
+        return Held(_likelihood(setup, self.block, self.store))
 
 
 def likelihood_on_card(setup: Setup, block: Block, card: Any) -> CardLikelihood:
@@ -192,7 +192,7 @@ class _Run:
         """Two runs in place of this one."""
         if self.b - self.a < 2:
             raise torch.cuda.OutOfMemoryError(
-                f"a bag of {self.rows[1] - self.rows[0]} instances does not fit the card; use device='cpu'"
+                f"a bag of {self.rows[1] - self.rows[0]} instances does not fit the GPU; use device='cpu'"
             )
         middle = (self.a + self.b) // 2
         return [_Run(self.of, self.a, middle), _Run(self.of, middle, self.b)]

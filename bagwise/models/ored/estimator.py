@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from bagwise.base import NO_LABEL, Traits
 from bagwise.base.parameters import JOBS, Choice, Device, Flag, Number, Rules, Seed, Whole
 from bagwise.compute.scaling import apply_scaling
+from bagwise.errors import warn
 from bagwise.models.ored.learner import ORedLearner
 from bagwise.models.ored.likelihood import posterior
 from bagwise.models.ored.parts import card_of, with_background
@@ -299,7 +299,7 @@ class ORedLogisticRegression(ORedLearner):
         n_over = int((status == TOO_MANY_LABELS).sum())
         if n_over and otherwise:
             message = f"{n_over} bags have more than max_labels={self.max_labels} labels; {otherwise}"
-            warnings.warn(message, UserWarning, stacklevel=4)
+            warn(message, UserWarning)
         return Q, loglik
 
     def _annotate(self, bags, Y):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 
 import numpy as np
@@ -13,7 +12,7 @@ from bagwise.base.blocks import blocks_in_memory
 from bagwise.compute.parts import map_reduce
 from bagwise.compute.scaling import scaling_of
 from bagwise.compute.threads import small_products, threads
-from bagwise.errors import DataError, quoted
+from bagwise.errors import DataError, quoted, warn
 from bagwise.models._shared.instance_softmax import NEVER, InstanceSoftmaxClassifier, product_size
 from bagwise.models.ored.choose import choose
 from bagwise.models.ored.em import climb_em
@@ -124,7 +123,7 @@ class ORedLearner(InstanceSoftmaxClassifier):
             if self.unusable_bags == "error":
                 raise DataError(f"{message}; see the parameter unusable_bags")
             treatment = "left out" if self.unusable_bags == "drop" else "used as candidate sets"
-            warnings.warn(f"{message}; {treatment}", UserWarning, stacklevel=6)
+            warn(f"{message}; {treatment}", UserWarning)
         if not counts["weight"]:
             raise DataError("no training bag is left: every label set is impossible, too large or pruned")
 
@@ -179,10 +178,9 @@ class ORedLearner(InstanceSoftmaxClassifier):
         W, history = climb_lbfgs(problem, W, max_iter=max_iter, tol=self.tol)
         self.n_iter_ = len(history) - 1
         if self.n_iter_ >= max_iter:
-            warnings.warn(
+            warn(
                 f"stopped after {max_iter} iterations; raise max_iter or alpha",
                 ConvergenceWarning,
-                stacklevel=6,
             )
         return W, np.array(history)
 

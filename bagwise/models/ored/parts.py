@@ -9,7 +9,7 @@ import numpy as np
 
 from bagwise.bags import instance_rows
 from bagwise.base.blocks import Block, Blocks
-from bagwise.compute.devices import card_for
+from bagwise.compute.devices import gpu_for
 from bagwise.compute.parts import Parts, map_reduce
 from bagwise.compute.scaling import Scaling, apply_scaling, is_text, positive_rows
 from bagwise.models.ored.known import Known, known_classes
@@ -184,7 +184,7 @@ def card_of(device: str, bags: Any) -> Any:
     """The card that dense instances go to, None where they stay here."""
     if device == "cpu" or bags.is_sparse:
         return None
-    card = card_for(device, bags.n_instances * bags.n_features)
+    card = gpu_for(device, bags.n_instances * bags.n_features)
     return None if card is None or is_text(bags.X) else card
 
 

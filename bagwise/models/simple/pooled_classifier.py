@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state, get_tags
 from bagwise.base import MIMLClassifier, Traits
 from bagwise.base.parameters import JOBS, Choice, HasMethod, Seed, Several
 from bagwise.models._shared.scores import constant_score, each_label
-from bagwise.preprocessing.statistics import Statistic, bag_statistics
+from bagwise.preprocessing.pooling import Statistic, bag_statistics
 
 DEFAULT_STATISTICS = ("mean", "std", "min", "max", 0.1, 0.25, 0.5, 0.75, 0.9, "size")
 _TINY = 1e-9  # probabilities are kept this far from 0 and 1, so that their logits are finite

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,8 @@ from bagwise.compute.optim import minimise
 from bagwise.compute.parts import map_reduce
 from bagwise.compute.scaling import Scaling, apply_scaling, scaling_of
 from bagwise.compute.threads import small_products
-from bagwise.preprocessing.statistics import Statistic, bag_statistics
+from bagwise.errors import warn
+from bagwise.preprocessing.pooling import Statistic, bag_statistics
 
 
 class PooledLogisticRegression(MIMLClassifier):
@@ -98,7 +98,7 @@ class PooledLogisticRegression(MIMLClassifier):
         carried, n_bags = map_reduce(_counts, None, blocks)
         names = tuple(self.statistics)
         n_columns = sum(1 if name == "size" else self.n_features_in_ for name in names)
-        tables = blocks.map(partial(_table, names)).settled(8.0 * n_bags * n_columns)
+        tables = blocks.map(partial(_table, names)).in_memory(8.0 * n_bags * n_columns)
         scaling = scaling_of(tables.map(_rows), "standard", n_columns, np.float64)
         # the deviation of a feature that never changes is rounding, which no spread over bags would tell
         dtype = blocks.shards.dtype if blocks.kind == "shards" else blocks.only().bags.dtype
@@ -121,7 +121,7 @@ class PooledLogisticRegression(MIMLClassifier):
             W, _, history, at_rest = minimise(penalised, start, unit=n_bags, tries=50, **options)
         if not at_rest:
             message = f"stopped after {self.max_iter} iterations; raise max_iter or alpha"
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+            warn(message, ConvergenceWarning)
         for label in np.flatnonzero((carried == 0) | (carried == n_bags)):
             W[label] = 0.0
             W[label, -1] = np.log(2.0 * n_bags + 1.0) * (1.0 if carried[label] else -1.0)

@@ -6,7 +6,6 @@ Pivoted Cholesky takes, one after the other, the instance that lies farthest fro
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from scipy.linalg import eigh, solve_triangular
 from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.compute.threads import small_products
+from bagwise.errors import warn
 from bagwise.models.svm.base import gram
 from bagwise.utils.arrays import check_memory
 
@@ -232,11 +232,10 @@ def maximise(
             flat = problem.shrink(ones, rho) if balanced else ones
     assert best is not None  # max_iter is at least 1
     if best.gap > tol:
-        warnings.warn(
+        warn(
             f"stopped at max_iter={max_iter} with an objective that may be {best.gap:.2g} of its size above "
             f"the lowest, not {tol:g}; raise max_iter, or lower C",
             ConvergenceWarning,
-            stacklevel=6,
         )
     return best._replace(n_iter=n_iter, state=(Z, W, rho))
 

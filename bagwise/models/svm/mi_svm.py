@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
@@ -13,6 +11,7 @@ from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Number, Whole
 from bagwise.compute.segment import segment_argmax, segment_mean
 from bagwise.compute.threads import small_products
+from bagwise.errors import warn
 from bagwise.models._shared.scores import each_label
 from bagwise.models.svm.base import (
     CELLS,
@@ -170,11 +169,10 @@ class MISVM(InstanceClassifier):
         self.n_iter_ = max(len(history) for history in self.objective_)
         restless = sum(f is not None and not f["at_rest"] for f in found)
         if restless:
-            warnings.warn(
+            warn(
                 f"{restless} of {len(found)} labels stopped at max_iter={self.max_iter} with choices still "
                 "changing; raise it, or lower C",
                 ConvergenceWarning,
-                stacklevel=5,
             )
 
     @staticmethod

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from scipy.optimize import linprog
 from sklearn.exceptions import ConvergenceWarning
@@ -14,6 +12,7 @@ from bagwise.base.parameters import JOBS, Number
 from bagwise.compute.memo import remembered
 from bagwise.compute.segment import segment_max, segment_sum
 from bagwise.compute.threads import small_products
+from bagwise.errors import warn
 from bagwise.models._shared.scores import each_label
 from bagwise.models.svm.base import CELLS, MACHINE, SCALING, InstanceClassifier, resolve_gamma, row_blocks
 from bagwise.utils.arrays import check_memory
@@ -296,5 +295,5 @@ def _minimum(cost, left, right, equal, to, bounds):
     if result.x is None:
         raise RuntimeError(f"the linear programme has no solution: {result.message}")
     if result.status != 0:
-        warnings.warn(f"the linear programme ended early: {result.message}", ConvergenceWarning, stacklevel=2)
+        warn(f"the linear programme ended early: {result.message}", ConvergenceWarning)
     return result

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from scipy.linalg import solve
 from sklearn.exceptions import ConvergenceWarning
@@ -12,6 +10,7 @@ from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Number, Whole
 from bagwise.compute.segment import segment_argmax
 from bagwise.compute.threads import run, small_products
+from bagwise.errors import warn
 from bagwise.models.svm.base import CELLS, MACHINE, SCALING, ScaledClassifier, gram, resolve_gamma
 from bagwise.models.svm.miles import bag_similarities
 
@@ -147,19 +146,17 @@ class MILIS(ScaledClassifier):
         self.n_iter_ = max(len(history) for history in self.objective_)
         stuck = sum(f is not None and not f["lowest"] for f in found)
         if stuck:
-            warnings.warn(
+            warn(
                 f"the machines of {stuck} of {len(found)} labels are not the best ones for C={self.C:g}: "
                 "similarities differ too little for so large a penalty; lower it",
                 ConvergenceWarning,
-                stacklevel=5,
             )
         restless = sum(f is not None and not f["at_rest"] for f in found)
         if restless and self.max_iter > 1:
-            warnings.warn(
+            warn(
                 f"{restless} of {len(found)} labels stopped at max_iter={self.max_iter} with prototypes "
                 "still changing; raise it, or lower C",
                 ConvergenceWarning,
-                stacklevel=5,
             )
 
     @property

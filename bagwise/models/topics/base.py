@@ -9,7 +9,7 @@ from scipy import sparse
 
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.base import NO_LABEL, MIMLClassifier
-from bagwise.compute.parts import held
+from bagwise.compute.parts import Held
 from bagwise.compute.scaling import apply_scaling, learn_scaling
 from bagwise.errors import DataError, quoted
 from bagwise.metrics import top_labels
@@ -117,7 +117,7 @@ def learn_words(name: str, bags: Bags, kind: str, n_words: int | str, rng: Any) 
             "take 'codebook' or 'auto' for words"
         )
     if kind == "auto":
-        kind = "counts" if not negative and kind_of(name, held(bags)) == "counts" else "codebook"
+        kind = "counts" if not negative and kind_of(name, Held(bags)) == "counts" else "codebook"
     if kind == "counts":
         return {"kind": kind, "n_words": bags.n_features}
     if bags.n_instances == 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from bagwise.bags import runs
 from bagwise.base import Traits
 from bagwise.base.parameters import Choice, Flag, Number, Seed, Whole
 from bagwise.compute.segment import segment_mean, segment_sum
+from bagwise.errors import warn
 from bagwise.models._shared.scores import constant_score
 from bagwise.models.topics.base import TopicClassifier, learn_words, word_counts
 from bagwise.utils.arrays import check_memory
@@ -176,10 +176,9 @@ class DBA(TopicClassifier):
         self.n_iter_ = len(self.objective_)
         self._never = -abs(constant_score(np.zeros(len(Y))))
         if self.n_iter_ == self.max_iter and self.tol > 0:
-            warnings.warn(
+            warn(
                 f"EM stopped at max_iter={self.max_iter} with the bound still rising; raise it",
                 ConvergenceWarning,
-                stacklevel=4,
             )
 
     def _shares(self, bags, sets):

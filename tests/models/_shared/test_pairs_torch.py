@@ -9,7 +9,7 @@ from bagwise.models._shared import gpu as pairs_torch  # noqa: E402
 from bagwise.models.distance.kernels import KINDS, hausdorff_distances  # noqa: E402
 from bagwise.models.svm.kernels import set_kernel  # noqa: E402
 
-CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no card"))
+CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))
 
 
 def two_sets(seed=0):

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from bagwise import Bags, MultiViewBags
-from bagwise.checks.estimator_checks import sample_bags
+from bagwise.checks import sample_bags
 from bagwise.datasets import load_dataset
 from bagwise.models import BagClassifier
 from bagwise.models.auto import estimator as classifier

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed (pip install
 
 import bagwise  # noqa: E402
 from bagwise import Bags, load_dataset  # noqa: E402
-from bagwise.checks.sample import sample_bags  # noqa: E402
+from bagwise.checks import sample_bags  # noqa: E402
 from bagwise.compute.scaling import learn_scaling  # noqa: E402
 from bagwise.compute.torch_ops import Segments  # noqa: E402
 from bagwise.errors import BagwiseError  # noqa: E402
@@ -225,11 +225,11 @@ def test_clear_errors():
     with pytest.raises(ValueError, match="device of DeepMIML must be"):
         DeepMIML(device="gpu").fit(bags, Y)
     if not torch.cuda.is_available():
-        with pytest.raises(BagwiseError, match="no card"):
+        with pytest.raises(BagwiseError, match="no GPU"):
             DeepMIML(device="cuda").fit(bags, Y)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no card")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("head", HEADS)
 def test_card_and_processor_agree(head):
     bags, Y = sample_bags(n_bags=120)

@@ -1,4 +1,4 @@
-"""Steps of DeepMIML: the optimiser beside torch's own, batches that do not fit the card, the last passes."""
+"""Steps of DeepMIML: the optimiser beside torch's own, batches that do not fit the GPU, the last passes."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed (pip install
 
 from small_card import no_room_beyond  # noqa: E402
 
-from bagwise.checks.sample import sample_bags  # noqa: E402
+from bagwise.checks import sample_bags  # noqa: E402
 from bagwise.compute.scaling import learn_scaling  # noqa: E402
 from bagwise.models import DeepMIML  # noqa: E402
 from bagwise.models.deep import training  # noqa: E402

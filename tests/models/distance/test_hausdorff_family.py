@@ -9,7 +9,7 @@ from sklearn.svm import SVC
 
 import bagwise
 from bagwise import Bags
-from bagwise.checks.estimator_checks import sample_bags
+from bagwise.checks import sample_bags
 from bagwise.models import MIMLKNN, MIMLNN, MIMLRBF, MIMLSVM
 from bagwise.models.distance.base import k_medoids, n_medoids, nearest
 

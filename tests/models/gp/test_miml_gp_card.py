@@ -18,7 +18,7 @@ from bagwise.models.gp.features import _pivoted  # noqa: E402
 from bagwise.models.gp.likelihood import CollectiveLikelihood  # noqa: E402
 from bagwise.models.gp.sums import Problem  # noqa: E402
 
-CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no card"))
+CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))
 DEVICES = pytest.mark.parametrize("device", ["cpu", CARD])
 
 
@@ -72,7 +72,7 @@ def test_kernels_and_pivots(device, monkeypatch):
     Q, there = _pivoted(kernel, *given, 0.99, None, card=where)
     assert_allclose(Q @ Q.T, P @ P.T, atol=1e-8)
     assert_allclose(there.offsets, found.offsets)
-    monkeypatch.setattr(covariances, "card_for", lambda device, work: where if device == "cuda" else None)
+    monkeypatch.setattr(covariances, "gpu_for", lambda device, work: where if device == "cuda" else None)
     on_card = InstanceKernel("gaussian", 2.0, 0.1, "cuda")
     assert_allclose(on_card.gram(*given), kernel.gram(*given), atol=1e-12)
     some = bags[5:20]
@@ -91,7 +91,7 @@ def test_a_whole_fit_is_that_of_the_processor(device, settings, monkeypatch):
     if device == "cpu":
         for room in (covariances, learn):
             monkeypatch.setattr(
-                room, "card_for", lambda name, work: torch.device("cpu") if name == "cuda" else None
+                room, "gpu_for", lambda name, work: torch.device("cpu") if name == "cuda" else None
             )
     there = MIMLGP(device="cuda", **settings).fit(bags, Y)
     assert there.n_iter_ == here.n_iter_
@@ -126,7 +126,7 @@ def test_passes_that_do_not_fit_go_over_fewer_rows(device, monkeypatch):
     assert_allclose(there.bend(other, V, single=False), here.bend(one, V, single=False), atol=1e-10)
     assert there.rows.step == 12 and sum(n > 15 for n in tried) == 2  # 50 and 25; smaller ones from then on
     monkeypatch.setattr(CardRows, "pieces", full)
-    with pytest.raises(torch.cuda.OutOfMemoryError, match="does not fit the card; use device='cpu'"):
+    with pytest.raises(torch.cuda.OutOfMemoryError, match="does not fit the GPU; use device='cpu'"):
         there.at(2 * w)
 
 
@@ -158,7 +158,7 @@ def test_a_whole_fit_on_a_card_that_is_too_small(device, what, monkeypatch):
     if device == "cpu":
         for room in (covariances, learn):
             monkeypatch.setattr(
-                room, "card_for", lambda name, work: torch.device("cpu") if name == "cuda" else None
+                room, "gpu_for", lambda name, work: torch.device("cpu") if name == "cuda" else None
             )
     if what in ("features", "all"):  # they stay in memory, and follow run by run
         monkeypatch.setattr(CardRows, "_kept", lambda *_: None)

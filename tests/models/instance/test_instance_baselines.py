@@ -14,7 +14,7 @@ from sklearn.svm import LinearSVC
 
 import bagwise
 from bagwise import Bags, load_dataset
-from bagwise.checks.estimator_checks import sample_bags
+from bagwise.checks import sample_bags
 from bagwise.models import LSBCMM, RankLossSIM
 from bagwise.models.instance.kernels import rank_hinge
 from bagwise.models.instance.lsb_cmm import CandidateModel, log_gates, run_em

@@ -22,7 +22,7 @@ from bagwise.models.mimlfast.plan import make_plan  # noqa: E402
 from bagwise.models.mimlfast.scale import learn_scale  # noqa: E402
 from bagwise.models.mimlfast.train import initial_state  # noqa: E402
 
-CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no card"))
+CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_an_epoch_is_that_of_the_compiled_loops(data, device, n_sub, resident, m
 def test_loops_of_the_card_do_what_the_operations_do(data):
     pytest.importorskip("triton", reason="triton is not installed")
     if not torch.cuda.is_available():
-        pytest.skip("no card")
+        pytest.skip("no GPU")
     with Workers(1, 8) as workers:
         _, there = trainers(data, "cuda", 3, workers)
         there.epoch()
@@ -98,7 +98,7 @@ def test_scores_of_instances_and_bags(data, device, monkeypatch):
     model = MIMLFast(7, 3, max_iter=3, random_state=0, device="cpu").fit(data.bags, data.Y)
     expected = model.instance_scores(data.bags), model.decision_function(data.bags)
     if device == "cpu":
-        monkeypatch.setattr(predict, "card_for", lambda *_: torch.device("cpu"))
+        monkeypatch.setattr(predict, "gpu_for", lambda *_: torch.device("cpu"))
     monkeypatch.setattr(predict, "CARD_CELLS", 5000)
     model.device = "cuda"
     for found, there in zip((model.instance_scores(data.bags), model.decision_function(data.bags)), expected):
@@ -151,7 +151,7 @@ def test_a_pass_that_breaks_off_goes_on_where_it_was(data, device, monkeypatch):
         np.testing.assert_allclose(there.state["A"], whole.state["A"], atol=1e-4)
 
         monkeypatch.setattr(CardTrainer, "_gradient", full)
-        with pytest.raises(torch.cuda.OutOfMemoryError, match="does not fit the card; use device='cpu'"):
+        with pytest.raises(torch.cuda.OutOfMemoryError, match="does not fit the GPU; use device='cpu'"):
             there.epoch()
 
 
@@ -171,7 +171,7 @@ def test_instances_and_scores_that_do_not_fit(data, device, monkeypatch):
     model = MIMLFast(7, 3, max_iter=3, random_state=0, device="cpu").fit(data.bags, data.Y)
     expected = model.decision_function(data.bags)
     if device == "cpu":
-        monkeypatch.setattr(predict, "card_for", lambda *_: torch.device("cpu"))
+        monkeypatch.setattr(predict, "gpu_for", lambda *_: torch.device("cpu"))
     no_room_beyond(monkeypatch, card_scores, "_reduce", 100)
     np.testing.assert_allclose(
         model.set_params(device="cuda").decision_function(data.bags),
@@ -189,7 +189,7 @@ def test_instances_and_scores_that_do_not_fit(data, device, monkeypatch):
     torch.testing.assert_close(one, other)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no card")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_card_and_processor_learn_alike():
     from bagwise.metrics import ranking_loss
 

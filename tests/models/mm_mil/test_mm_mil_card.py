@@ -11,7 +11,7 @@ from small_card import full, no_room_beyond  # noqa: E402
 
 from bagwise import Bags  # noqa: E402
 from bagwise.base import fit_several  # noqa: E402
-from bagwise.compute.devices import card_there  # noqa: E402
+from bagwise.compute.devices import gpu_there  # noqa: E402
 from bagwise.compute.scaling import Scaling  # noqa: E402
 from bagwise.compute.torch_ops import Segments  # noqa: E402
 from bagwise.datasets import make_sub_concepts  # noqa: E402
@@ -25,7 +25,7 @@ from bagwise.models.mm_mil.kernels import instance_posteriors  # noqa: E402
 from bagwise.models.mm_mil.objective import BagLosses  # noqa: E402
 from bagwise.models.mm_mil.problem import Problem, inherited_losses  # noqa: E402
 
-CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no card"))
+CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))
 DEVICES = pytest.mark.parametrize("device", ["cpu", CARD])
 PLAIN = Scaling("none", np.zeros(4), np.ones(4))
 
@@ -48,10 +48,10 @@ def answers(X, offsets, Y, device, **how):
 
 
 def on_device(monkeypatch, device):
-    """What ``device="cuda"`` stands for: torch's processor where there is no card."""
+    """What ``device="cuda"`` stands for: torch's processor where there is no GPU."""
     if device == "cpu":
         monkeypatch.setattr(
-            estimator, "card_for", lambda name, _: torch.device("cpu") if name == "cuda" else None
+            estimator, "gpu_for", lambda name, _: torch.device("cpu") if name == "cuda" else None
         )
 
 
@@ -142,7 +142,7 @@ def test_a_pass_that_does_not_fit_is_made_in_smaller_pieces(device, monkeypatch)
         np.testing.assert_allclose(found[2], expected[2], atol=1e-12)
     assert sum(n > 20 for n in tried) <= 4  # and stay so
     monkeypatch.setattr(card_room, "losses", full)
-    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"does not fit the card; use device='cpu'"):
+    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"does not fit the GPU; use device='cpu'"):
         asked(question)
 
 
@@ -238,7 +238,7 @@ def test_model_files_load_on_either_device(device, tmp_path, monkeypatch):
     save(model, tmp_path / "model.bagwise")
     monkeypatch.undo()
     loaded = load(tmp_path / "model.bagwise")
-    assert loaded.device == ("cuda" if card_there() else "auto")  # where there is no card, it does without
+    assert loaded.device == ("cuda" if gpu_there() else "auto")  # where there is no GPU, it does without
     np.testing.assert_allclose(
         loaded.set_params(device="cpu").decision_function(data.bags), scores, atol=1e-9
     )

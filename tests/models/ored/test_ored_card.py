@@ -9,7 +9,7 @@ from small_card import full, no_room_beyond  # noqa: E402
 
 from bagwise import Bags  # noqa: E402
 from bagwise.base.blocks import Block  # noqa: E402
-from bagwise.compute.devices import card_there  # noqa: E402
+from bagwise.compute.devices import gpu_there  # noqa: E402
 from bagwise.compute.scaling import apply_scaling, learn_scaling  # noqa: E402
 from bagwise.datasets.synthetic import make_miml  # noqa: E402
 from bagwise.models import ORedLogisticRegression  # noqa: E402
@@ -21,7 +21,7 @@ from bagwise.models.ored import union_torch  # noqa: E402
 from bagwise.models.ored.card import CardBlocks, likelihood_on_card, logits_on_card  # noqa: E402
 from bagwise.models.ored.parts import Setup, Treatment, likelihood_of  # noqa: E402
 
-CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no card"))
+CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))
 DEVICES = pytest.mark.parametrize("device", ["cpu", CARD])
 
 
@@ -100,7 +100,7 @@ def test_runs_that_do_not_fit_are_halved(device, monkeypatch):
     assert (first.a, first.b) == (0, 17) and there._runs[-1].b == 70
     assert there.value_and_gradient(W)[0] == again  # and stay so
     monkeypatch.setattr(card_room._Run, "value_and_gradient", full)
-    with pytest.raises(torch.cuda.OutOfMemoryError, match="does not fit the card"):
+    with pytest.raises(torch.cuda.OutOfMemoryError, match="does not fit the GPU"):
         there.value_and_gradient(W)
 
 
@@ -145,7 +145,7 @@ def test_a_whole_fit_is_that_of_the_processor(device, tmp_path, monkeypatch):
     data = make_miml(n_bags=240, random_state=0)
     here = ORedLogisticRegression(device="cpu").fit(data.bags, data.Y)
     if device == "cpu":  # torch without a card
-        monkeypatch.setattr(parts_room, "card_for", lambda *_: torch.device("cpu"))
+        monkeypatch.setattr(parts_room, "gpu_for", lambda *_: torch.device("cpu"))
     there = ORedLogisticRegression(device="cuda").fit(data.bags, data.Y)
     scores = here.decision_function(data.bags)
     np.testing.assert_allclose(there.decision_function(data.bags), scores, atol=2e-3 * np.abs(scores).max())
@@ -161,7 +161,7 @@ def test_a_whole_fit_is_that_of_the_processor(device, tmp_path, monkeypatch):
     save(there, tmp_path / "model.bagwise")
     monkeypatch.undo()
     loaded = load(tmp_path / "model.bagwise")
-    assert loaded.device == ("cuda" if card_there() else "auto")  # where there is no card, it does without
+    assert loaded.device == ("cuda" if gpu_there() else "auto")  # where there is no GPU, it does without
     loaded.set_params(device="cpu")
     np.testing.assert_allclose(loaded.decision_function(data.bags), scores_there, atol=1e-4)
 

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bagwise import Bags
-from bagwise.checks.estimator_checks import sample_bags
+from bagwise.checks import sample_bags
 from bagwise.errors import DataError
 from bagwise.models import ORedClassifier
 from bagwise.models.ored.rounds import FLOOR, expectation, maximisation

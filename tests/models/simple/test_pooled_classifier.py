@@ -10,9 +10,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bagwise import Bags
-from bagwise.checks.estimator_checks import sample_bags
+from bagwise.checks import sample_bags
 from bagwise.models import PooledClassifier
-from bagwise.preprocessing.statistics import bag_statistics
+from bagwise.preprocessing.pooling import bag_statistics
 
 STATISTICS = ("mean", "std", "min", "max", "sum", 0.0, 0.1, 0.5, 0.9, 1, "size")
 
@@ -42,7 +42,7 @@ def test_statistics_are_those_of_each_bag_alone():
 
 def test_sparse_statistics_are_the_dense_ones(monkeypatch):
     bags = ragged()
-    monkeypatch.setattr("bagwise.preprocessing.statistics._CELLS", 40)  # several blocks
+    monkeypatch.setattr("bagwise.preprocessing.pooling._CELLS", 40)  # several blocks
     table = bag_statistics(bags.with_X(sparse.csr_array(bags.X)), STATISTICS)
     assert sparse.issparse(table)
     np.testing.assert_allclose(table.toarray(), bag_statistics(bags, STATISTICS), atol=1e-12)
