@@ -33,8 +33,8 @@ class Minimum(NamedTuple):
 
     x: np.ndarray
     value: float
-    history: list[float]  # value at the start and after every iteration
     at_rest: bool  # whether it stopped by itself, and not at max_iter
+    history: list[float]  # value at the start and after every iteration
 
 
 def minimise(
@@ -104,7 +104,7 @@ def minimise(
         callback=after_iteration,
         options={**limits, "gtol": tol, "ftol": least_fall, "maxcor": memory},
     )
-    return Minimum(found.x.reshape(start.shape), float(found.fun) * unit, history, found.nit < max_iter)
+    return Minimum(found.x.reshape(start.shape), float(found.fun) * unit, found.nit < max_iter, history)
 
 
 # ---------------------------------------------------------------------- many starts, one call for all

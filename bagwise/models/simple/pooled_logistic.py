@@ -118,7 +118,7 @@ class PooledLogisticRegression(MIMLClassifier):
 
         options = {"max_iter": self.max_iter, "tol": self.tol, "least_fall": 64 * np.finfo(float).eps}
         with small_products(0.0):
-            W, _, history, at_rest = minimise(penalised, start, unit=n_bags, tries=50, **options)
+            W, _, at_rest, history = minimise(penalised, start, unit=n_bags, tries=50, **options)
         if not at_rest:
             message = f"stopped after {self.max_iter} iterations; raise max_iter or alpha"
             warn(message, ConvergenceWarning)
