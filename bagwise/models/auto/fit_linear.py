@@ -14,6 +14,7 @@ from bagwise.bags import Bags
 from bagwise.compute.optim import minimise
 from bagwise.models.mimlfast.estimator import MIMLFast
 from bagwise.models.mimlfast.predict import bag_scores
+from bagwise.models.svm.base import bag_matrix
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,7 @@ def sum_rows(X: Any, offsets: np.ndarray) -> Any:
     array([[1., 1., 0.],
            [0., 0., 1.]])
     """
-    n = X.shape[0]
-    member = sparse.csr_array((np.ones(n), np.arange(n), offsets), shape=(len(offsets) - 1, n))
-    total = sparse.csr_array(member @ X)
+    total = sparse.csr_array(bag_matrix(offsets, np.ones(X.shape[0])) @ X)
     total.eliminate_zeros()
     return total
 

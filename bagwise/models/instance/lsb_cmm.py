@@ -19,6 +19,7 @@ from bagwise.models._shared.instance_softmax import (
     InstanceSoftmaxClassifier,
     product_size,
 )
+from bagwise.models.svm.base import bag_matrix
 
 _PER_LABEL = 5  # components per label of the published settings
 _CELLS = 1 << 22  # gate probabilities computed at a time in prediction
@@ -258,7 +259,7 @@ class CandidateModel:
             self.X = np.column_stack([X, np.ones(n)]).astype(np.float64, copy=False)
             self.squares = np.square(self.X)
         self.index = np.repeat(np.arange(len(Y)), np.diff(offsets))
-        self.pool = sparse.csr_array((np.ones(n), np.arange(n), offsets), shape=(len(Y), n))
+        self.pool = bag_matrix(offsets, np.ones(n))
         self.Y = Y.astype(np.float64)
         self.alpha = alpha
         self.ridge = np.append(np.full(X.shape[1], 1.0 / sigma2), 0.0)

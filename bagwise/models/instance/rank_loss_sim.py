@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from bagwise.base import NO_LABEL, MIMLClassifier, Traits
 from bagwise.base.parameters import Choice, Flag, Number, Whole
@@ -18,6 +17,7 @@ from bagwise.models._shared.instance_softmax import (
     product_size,
 )
 from bagwise.models.instance.kernels import rank_hinge
+from bagwise.models.svm.base import bag_matrix
 
 
 class RankLossSIM(MIMLClassifier):
@@ -206,10 +206,9 @@ class RankLossProblem:
             alpha,
             support,
         )
-        n_rows = int(offsets[-1])
         self.index = np.repeat(np.arange(len(Y)), np.diff(offsets))
         # Sums over bags as a product: thousands of small ones do not pay for waking threads each time.
-        self.pool = sparse.csr_array((np.ones(n_rows), np.arange(n_rows), offsets), shape=(len(Y), n_rows))
+        self.pool = bag_matrix(offsets, np.ones(int(offsets[-1])))
         # A single label has nothing to be ranked against but its absence, of constant score 0.
         self.alone = Y.shape[1] == 1
         self.Y = np.column_stack([Y, 1 - Y]) if self.alone else Y

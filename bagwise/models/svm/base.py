@@ -114,6 +114,13 @@ def short_indices(X: Any) -> Any:
     return X
 
 
+def row_squares(X: Any) -> np.ndarray:
+    """Squared length of every row."""
+    if sparse.issparse(X):
+        return np.asarray(X.multiply(X).sum(axis=1), dtype=np.float64).ravel()
+    return np.einsum("ij,ij->i", X, X)
+
+
 def bag_matrix(offsets: np.ndarray, weights: np.ndarray) -> sparse.csr_array:
     """Matrix (n_bags, n_instances) whose product with instances is their weighted sum in each bag.
 

@@ -23,7 +23,7 @@ from bagwise.compute.numeric import frozen
 from bagwise.compute.segment import segment_sum
 from bagwise.compute.threads import cores, in_threads
 from bagwise.models.distance.kernels import dense_row
-from bagwise.models.svm.base import row_blocks
+from bagwise.models.svm.base import bag_matrix, row_blocks, row_squares
 from bagwise.utils.arrays import check_memory
 from bagwise.utils.progress import progress
 
@@ -44,8 +44,7 @@ def weighted_sums(X: Any, offsets: np.ndarray, weights: np.ndarray) -> np.ndarra
     """
     if not sparse.issparse(X):
         return segment_sum(X * weights[:, None], offsets)
-    n_bags, n = len(offsets) - 1, X.shape[0]
-    return (sparse.csr_array((weights, np.arange(n), offsets), shape=(n_bags, n)) @ X).toarray()
+    return (bag_matrix(offsets, weights) @ X).toarray()
 
 
 @remembered
@@ -107,7 +106,7 @@ def set_kernel(
 
         return kernel_sums(X, offsets, weights, None if symmetric else Z, z_offsets, z_weights, gamma, gpu)
     out = np.zeros((n, m))
-    squares = _squares(Z)
+    squares = row_squares(Z)
     enabled = X.shape[0] * Z.shape[0] > _WORTH_A_BAR
     with progress("kernel between bags", total=X.shape[0], enabled=enabled) as advance:
         for a, b, rows in row_blocks(offsets, max(_CELLS // max(Z.shape[0], 1), 1)):
@@ -155,13 +154,6 @@ def _some(bags: tuple[Any, np.ndarray, np.ndarray], which: np.ndarray) -> tuple[
         return bags
     rows, cut = instance_rows(offsets, which)
     return X[rows], cut, weights[rows]
-
-
-def _squares(Z: Any) -> np.ndarray:
-    """Squared length of every row."""
-    if sparse.issparse(Z):
-        return np.asarray(Z.multiply(Z).sum(axis=1), dtype=np.float64).ravel()
-    return np.einsum("ij,ij->i", Z, Z)
 
 
 # Each instance beside the others of its bag, whose squared distances are made in ``t`` and forgotten: a bag
@@ -258,7 +250,7 @@ def own_kernels(X: Any, offsets: np.ndarray, weights: np.ndarray, *, gamma: floa
         return np.square(weighted_sums(X, offsets, weights)).sum(axis=1)
     out = np.zeros(len(offsets) - 1)
     for part, local, rows, bags in _dense_parts(X, offsets):
-        own, u, squares = out[bags], weights[rows], _squares(part)
+        own, u, squares = out[bags], weights[rows], row_squares(part)
         for b, (lo, hi) in enumerate(pairwise(local.tolist())):
             step = max(_CELLS // max(hi - lo, 1), 1)
             for first in range(lo, hi, step):

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 from scipy.linalg import eigh, solve_triangular
 from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.compute.threads import small_products
 from bagwise.errors import warn
-from bagwise.models.svm.base import gram
+from bagwise.models.svm.base import gram, row_squares
 from bagwise.utils.arrays import check_memory
 
 _NEGLIGIBLE = 1e-8  # squared distance from the span, over the largest squared length, that counts as inside
@@ -89,7 +88,7 @@ def landmark_span(X: Any, kernel: str, gamma: float, most: int, advice: str) -> 
 
 def _pivoted_cholesky(X: Any, kernel: str, gamma: float, most: int) -> tuple[np.ndarray, np.ndarray, float]:
     n = X.shape[0]
-    far = np.ones(n) if kernel == "rbf" else _squares(X)  # squared distance from the span
+    far = np.ones(n) if kernel == "rbf" else row_squares(X)  # squared distance from the span
     longest = float(far.max(initial=0.0)) or 1.0
     G = np.zeros((n, most), order="F")
     rows: list[int] = []
@@ -107,12 +106,6 @@ def _pivoted_cholesky(X: Any, kernel: str, gamma: float, most: int) -> tuple[np.
     if not rows:  # products of features that are all 0: a function that is as good as 0 everywhere
         rows, G[0, 0] = [0], 1e-6
     return np.array(rows), G[:, : len(rows)], float(far.max()) / longest
-
-
-def _squares(X: Any) -> np.ndarray:
-    if sparse.issparse(X):
-        return np.asarray(X.multiply(X).sum(axis=1), dtype=np.float64).ravel()
-    return np.einsum("ij,ij->i", X, X)
 
 
 # ----------------------------------------------------------------------

@@ -151,8 +151,11 @@ class MISVM(InstanceClassifier):
         self.gamma_ = resolve_gamma(self.gamma, X)
         Z = X
         if self.margin == "bag":
-            M = _means(X, offsets)
-            Z = sparse.vstack([X, M], format="csr") if sparse.issparse(X) else np.concatenate([X, M])
+            if sparse.issparse(X):
+                means = bag_matrix(offsets, 1.0 / np.repeat(np.diff(offsets), np.diff(offsets))) @ X
+                Z = sparse.vstack([X, means], format="csr")
+            else:
+                Z = np.concatenate([X, segment_mean(X, offsets)])
         settings = {name: getattr(self, name) for name in ("margin", "kernel", "C", "max_iter")}
         settings |= {"gamma": self.gamma_, "positive_weight": self.positive_weight}
         found = each_label(self._learn_label, Y, self.n_jobs, Z, offsets, settings)
@@ -247,7 +250,8 @@ def _machine(Z, positive, negative, weight, settings):
         class_weight={1: weight, 0: 1.0},
         cache_size=500,
     ).fit(Z[rows], y)
-    support, dual, b = rows[svm.support_], np.asarray(_dense(svm.dual_coef_))[0], float(svm.intercept_[0])
+    dual = svm.dual_coef_.toarray() if sparse.issparse(svm.dual_coef_) else svm.dual_coef_
+    support, dual, b = rows[svm.support_], np.asarray(dual)[0], float(svm.intercept_[0])
     f = _outputs(Z[support], Z, (support, dual, b), settings)
     signs = np.where(svm.support_ < len(positive), 1.0, -1.0)
     costs = settings["C"] * np.where(signs > 0, weight, 1.0)
@@ -268,13 +272,3 @@ def _outputs(X, Z, machine, settings):
             for a in range(0, X.shape[0], step)
         ]
     return np.concatenate(parts) + b
-
-
-def _means(X, offsets):
-    if sparse.issparse(X):
-        return bag_matrix(offsets, 1.0 / np.repeat(np.diff(offsets), np.diff(offsets))) @ X
-    return segment_mean(X, offsets)
-
-
-def _dense(A):
-    return A.toarray() if sparse.issparse(A) else A
