@@ -256,7 +256,7 @@ class RankLossProblem:
 
 def lbfgs_phase(problem: RankLossProblem, W: np.ndarray, A: np.ndarray, n_steps: int, smoothing: float):
     """Minimise the smoothed objective over frozen support instances, from where the last phase ended."""
-    limits = {"max_iter": n_steps, "max_calls": 2 * n_steps, "least_fall": 1e-13, "tol": 1e-8}
+    limits: dict[str, Any] = {"max_iter": n_steps, "max_calls": 2 * n_steps, "least_fall": 1e-13, "tol": 1e-8}
     return minimise(lambda V: problem.frozen(V, A, smoothing), W, **limits).x
 
 

@@ -101,7 +101,7 @@ class PooledLogisticRegression(MIMLClassifier):
         tables = blocks.map(partial(_table, names)).in_memory(8.0 * n_bags * n_columns)
         scaling = scaling_of(tables.map(_rows), "standard", n_columns, np.float64)
         # the deviation of a feature that never changes is rounding, which no spread over bags would tell
-        dtype = blocks.shards.dtype if blocks.kind == "shards" else blocks.only().bags.dtype
+        dtype = blocks.only().bags.dtype if blocks.kind == "memory" else blocks.shards.dtype  # type: ignore
         says = scaling_of(blocks.map(_instances), "standard", self.n_features_in_, dtype).factor > 0
         counts = np.concatenate([np.ones(1, bool) if name == "size" else says for name in names])
         scaling = Scaling(scaling.kind, scaling.shift, np.where(counts, scaling.factor, 0.0))
@@ -116,9 +116,16 @@ class PooledLogisticRegression(MIMLClassifier):
             G[:, :-1] += self.alpha * W[:, :-1]
             return value + 0.5 * self.alpha * float(np.square(W[:, :-1]).sum()), G
 
-        options = {"max_iter": self.max_iter, "tol": self.tol, "least_fall": 64 * np.finfo(float).eps}
         with small_products(0.0):
-            W, _, at_rest, history = minimise(penalised, start, unit=n_bags, tries=50, **options)
+            W, _, at_rest, history = minimise(
+                penalised,
+                start,
+                max_iter=self.max_iter,
+                tol=self.tol,
+                least_fall=64 * np.finfo(float).eps,
+                tries=50,
+                unit=n_bags,
+            )
         if not at_rest:
             message = f"stopped after {self.max_iter} iterations; raise max_iter or alpha"
             warn(message, ConvergenceWarning)
