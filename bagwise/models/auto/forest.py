@@ -1,4 +1,10 @@
-"""Extremely randomised trees with soft targets and several outputs: the driver of the compiled loops."""
+"""Extremely randomised trees with soft targets and several outputs: the driver of the compiled loops.
+
+With trees of scikit-learn on the same bootstraps of whole bags (``benchmarks/own_or_library.py trees``)
+BagClassifier is as good (average precision +.004 +- .003 on birds, +.006 +- .004 on Frost, +.004 +- .002 on
+MSRC v2) and its fit takes 1.35, 1.10 and 1.35 times as long. A forest alone takes 1.3 to 2.0 times as long and
+3 to 5 times the memory; with 99 labels, which scikit-learn keeps dense in every node, 2.7 and 15 times.
+"""
 
 from __future__ import annotations
 
