@@ -18,10 +18,10 @@ from bagwise.compute.threads import small_products, threads
 from bagwise.models._shared.held_out import MultilabelKFold
 from bagwise.models._shared.scores import constant_score, margins
 from bagwise.models.auto.fit import MEMBERS, Plan, Task, ViewFit, plan_for
+from bagwise.models.auto.fit_forest import Forest
 from bagwise.models.auto.fit_instances import Forests, Logistics, Softmaxes
 from bagwise.models.auto.fit_linear import LinearRanker, LinearRankers, Logistic, TermWeights
 from bagwise.models.auto.fit_ridge import SetRidge
-from bagwise.models.auto.forest import Forest
 from bagwise.models.auto.predict import ViewModel
 from bagwise.models.ored.rounds import expectation
 from bagwise.utils.progress import progress

@@ -14,6 +14,7 @@ from scipy import sparse
 from bagwise.bags import Bags
 from bagwise.compute.scaling import apply_scaling, is_text, learn_scaling
 from bagwise.models._shared.scores import safe_logit
+from bagwise.models.auto.fit_forest import grow_forest
 from bagwise.models.auto.fit_instances import (
     Folds,
     Problem,
@@ -31,7 +32,6 @@ from bagwise.models.auto.fit_linear import (
     fit_rankers,
 )
 from bagwise.models.auto.fit_ridge import BIAS, EXACT_BAGS, PENALTIES, best_of, fit_ridge, leave_one_out
-from bagwise.models.auto.forest import grow_forest
 from bagwise.models.auto.predict import (
     ON_BAGS,
     ON_INSTANCES,

@@ -19,8 +19,8 @@ from bagwise.bags import Bags
 from bagwise.compute.calibration import calibrated_loss
 from bagwise.compute.threads import in_threads
 from bagwise.models._shared.scores import pooled, safe_logit
+from bagwise.models.auto.fit_forest import Forest, grow_forest
 from bagwise.models.auto.fit_linear import Logistic, TermWeights, choose_alpha, fit_logistic
-from bagwise.models.auto.forest import Forest, grow_forest
 from bagwise.models.ored.estimator import ORedLogisticRegression
 from bagwise.models.ored.rounds import expectation
 
