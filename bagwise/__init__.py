@@ -22,10 +22,12 @@ _LAZY = {
     "write": "bagwise.io",
 }
 _MODULES = (
+    "actions",
     "datasets",
     "errors",
     "inspection",
     "io",
+    "look",
     "metrics",
     "model_selection",
     "models",

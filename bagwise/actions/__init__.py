@@ -1,4 +1,4 @@
-"""One function per verb of the command line; a program or a web page calls the same functions.
+"""One function per verb of the command line; a program or the page calls the same functions.
 
 They are imported when first used, so that a list of what there is needs none of the models.
 """
@@ -10,44 +10,39 @@ from typing import TYPE_CHECKING, Any
 
 _PLACES = {
     "annotate": "verbs",
+    "check_target": "data",
     "compare": "comparing",
-    "convert": "describing",
-    "demo": "demonstration",
-    "explain": "looking",
+    "convert": "gathering",
+    "demo": "comparing",
     "fit": "verbs",
     "gather": "gathering",
     "info": "describing",
     "list_all": "listing",
-    "open_data": "matching",
-    "open_session": "looking",
+    "open_data": "data",
     "predict": "verbs",
     "score": "verbs",
-    "train": "learning",
+    "train": "verbs",
 }
 
 if TYPE_CHECKING:
-    from bagwise.actions.comparing import compare
-    from bagwise.actions.demonstration import demo
-    from bagwise.actions.describing import convert, info
-    from bagwise.actions.gathering import gather
-    from bagwise.actions.learning import train
+    from bagwise.actions.comparing import compare, demo
+    from bagwise.actions.data import check_target, open_data
+    from bagwise.actions.describing import info
+    from bagwise.actions.gathering import convert, gather
     from bagwise.actions.listing import list_all
-    from bagwise.actions.looking import explain, open_session
-    from bagwise.actions.matching import open_data
-    from bagwise.actions.verbs import annotate, fit, predict, score
+    from bagwise.actions.verbs import annotate, fit, predict, score, train
 
 __all__ = [
     "annotate",
+    "check_target",
     "compare",
     "convert",
     "demo",
-    "explain",
     "fit",
     "gather",
     "info",
     "list_all",
     "open_data",
-    "open_session",
     "predict",
     "score",
     "train",

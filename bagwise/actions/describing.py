@@ -1,33 +1,24 @@
-"""The verbs that describe and convert data, and describe models."""
+"""What a data set, in memory or in shards, or a model file holds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bagwise.actions.gathering import media_step
-from bagwise.actions.matching import File, check_target, open_data
-from bagwise.actions.sharding import (
-    convert_to_shards,
-    only_shards_are_packed,
-    open_shards,
-    shards_info,
-    wants_shards,
-)
-from bagwise.bags import Bags, MultiViewBags
+from bagwise.actions.data import File, media_step, open_data, open_shards
+from bagwise.bags import MultiViewBags
 from bagwise.bags.dataset import UNKNOWN, Dataset
 from bagwise.inspection import label_names, last_estimator
-from bagwise.io import write
 from bagwise.media.recipe import describe
 from bagwise.persistence import load, model_facts
-from bagwise.shards import PART_BYTES
+from bagwise.shards import ShardedBags
 
 
 def info(data: File, **where: Any) -> dict[str, Any]:
-    """Say what a data set (or a model file, ``*.skops``) holds.
+    """Say what a data set (or a model file, ``*.skops``) holds; of shards no instance is read.
 
     Parameters
     ----------
@@ -44,88 +35,90 @@ def info(data: File, **where: Any) -> dict[str, Any]:
     """
     if Path(data).suffix.lower() == ".skops":
         return _model_info(data)
-    if (shards := open_shards(data, **where)) is not None:
-        return shards_info(shards, data)
-    dataset = open_data(data, **where)
-    bags = dataset.bags
+    shards = open_shards(data, **where)
+    found: Any = open_data(data, **where) if shards is None else shards
+    own = _in_memory(found) if shards is None else _in_shards(shards)
+    n_bags = max(len(found), 1)
+    return {
+        "name": found.name or str(data),
+        **{key: own["about"].get(key, "") for key in ("description", "citation", "licence")},
+        "n_bags": len(found),
+        **own["size"],
+        "views": own["views"],
+        "n_labels": len(found.label_names),
+        "cardinality": found.cardinality if found.has_labels else None,
+        "labels": [
+            {"name": name, "bags": int(count), "share": float(count / n_bags)}
+            for name, count in zip(found.label_names, found.label_counts)
+        ],
+        "instance_labels": own["instance_labels"],
+        "parts": own["parts"],
+        "n_groups": None if found.groups is None else len(np.unique(found.groups)),
+        "columns": own["columns"],
+        "recipe": None if found.recipe is None else describe(found.recipe),
+    }
+
+
+def _in_memory(dataset: Dataset) -> dict[str, Any]:
+    bags, given = dataset.bags, dataset.instance_Y
+    instance_labels = "unknown"
+    if given is not None:
+        values = np.concatenate(list(given.values())) if isinstance(given, Mapping) else given
+        known = int((values != UNKNOWN).sum())
+        how_many = "all" if known == len(values) else f"{known} of {len(values)}"
+        instance_labels = f"known for {how_many} instances"
     views = bags.views if isinstance(bags, MultiViewBags) else {"": bags}
     return {
-        "name": dataset.name or str(data),
-        "description": dataset.description,
-        "citation": dataset.citation,
-        "licence": dataset.licence,
-        "n_bags": len(bags),
-        "n_instances": bags.n_instances,
-        "n_features": bags.shape[1],
-        "views": [_view_info(name, view) for name, view in views.items()],
-        "n_labels": len(dataset.label_names),
-        "cardinality": dataset.cardinality if dataset.has_labels else None,
-        "labels": [
-            {"name": name, "bags": int(count), "share": float(count / max(len(bags), 1))}
-            for name, count in zip(dataset.label_names, dataset.label_counts)
+        "about": vars(dataset),
+        "size": {"n_instances": bags.n_instances, "n_features": bags.shape[1]},
+        "views": [
+            _view(
+                name, one.n_instances, one.n_features, one.is_sparse, one.dtype, one.sizes, one.instance_info
+            )
+            for name, one in views.items()
         ],
-        "instance_labels": _instance_label_info(dataset),
+        "instance_labels": instance_labels,
         "parts": {name: len(which) for name, which in dataset.splits.items()},
-        "n_groups": None if dataset.groups is None else len(np.unique(dataset.groups)),
-        "columns": columns_taken(dataset),
-        "recipe": None if dataset.recipe is None else describe(dataset.recipe),
+        "columns": None if dataset.roles is None else str(dataset.roles),
     }
 
 
-def convert(
-    source: File,
-    target: File,
-    *,
-    to: str | None = None,
-    part_bytes: int | None = None,
-    packed: bool = False,
-    advance: Callable[..., None] | None = None,
-    **where: Any,
-) -> dict[str, Any]:
-    """Read a data set and write it in another format, by the suffix of ``target`` or by ``to``.
-
-    A ``target`` that is a folder (``birds/``) or an address becomes shards, see `bagwise.ShardedBags`, in
-    parts of ``part_bytes``, ``packed`` where room is dear; ``advance(steps, total=...)`` is told how far it
-    is.
-    """
-    if wants_shards(target, to):
-        how: dict[str, Any] = {"part_bytes": part_bytes or PART_BYTES, "packed": packed, "advance": advance}
-        return convert_to_shards(source, target, **how, **where)
-    if packed:
-        raise only_shards_are_packed(target)
-    check_target(target)
-    dataset = open_data(source, **where)
-    write(dataset, target, to)
-    return {"out": str(target), "n_bags": len(dataset), "n_instances": dataset.bags.n_instances}
+def _in_shards(shards: ShardedBags) -> dict[str, Any]:
+    """From the manifest and the sizes of bags."""
+    manifest, sizes = shards.manifest, shards.sizes if len(shards) else np.zeros(0, dtype=np.int64)
+    size = {"n_instances": shards.n_instances, "n_features": shards.n_features, "n_files": shards.n_parts}
+    return {
+        "about": manifest.about,
+        "size": size | {"n_bytes": sum(part.n_bytes for part in manifest.parts)},
+        "views": [
+            _view(
+                view if manifest.several_views else "",
+                sum(part.rows[view] for part in manifest.parts),
+                about["n_features"],
+                about["sparse"],
+                about["dtype"],
+                sizes,
+                about["info"] or (),
+            )
+            for view, about in manifest.views.items()
+        ],
+        "instance_labels": "known in part or all" if manifest.has_instance_labels else "unknown",
+        "parts": {name: len(shards[name]) for name in manifest.splits},
+        "columns": None,
+    }
 
 
-def _view_info(name: str, bags: Bags) -> dict[str, Any]:
-    sizes = bags.sizes if len(bags) else np.zeros(1, dtype=np.int64)
+def _view(name: str, n: int, d: int, is_sparse: bool, dtype: Any, sizes: Any, facts: Any) -> dict[str, Any]:
+    some = sizes if len(sizes) else np.zeros(1, dtype=np.int64)
     return {
         "name": name,
-        "n_instances": bags.n_instances,
-        "n_features": bags.n_features,
-        "storage": f"{'sparse' if bags.is_sparse else 'dense'} {bags.dtype}",
-        "sizes": {"min": int(sizes.min()), "median": float(np.median(sizes)), "max": int(sizes.max())},
-        "empty_bags": int((bags.sizes == 0).sum()),
-        "facts": sorted(bags.instance_info),
+        "n_instances": n,
+        "n_features": d,
+        "storage": f"{'sparse' if is_sparse else 'dense'} {dtype}",
+        "sizes": {"min": int(some.min()), "median": float(np.median(some)), "max": int(some.max())},
+        "empty_bags": int((sizes == 0).sum()),
+        "facts": sorted(facts),
     }
-
-
-def columns_taken(dataset: Dataset) -> str | None:
-    """What the columns of a table were taken for, in one line; None for other files."""
-    return None if dataset.roles is None else str(dataset.roles)
-
-
-def _instance_label_info(dataset: Dataset) -> str:
-    given = dataset.instance_Y
-    if given is None:
-        return "unknown"
-    values = np.concatenate(list(given.values())) if isinstance(given, Mapping) else given
-    known = int((values != UNKNOWN).sum())
-    return (
-        "known for all instances" if known == len(values) else f"known for {known} of {len(values)} instances"
-    )
 
 
 def _model_info(path: File) -> dict[str, Any]:

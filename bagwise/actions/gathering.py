@@ -1,34 +1,23 @@
-"""Data sets from raw files, and raw files for models that remember how they were fed."""
+"""Making data sets: gathered from raw files, or converted from another format; either may become shards."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from sklearn.base import clone
-from sklearn.pipeline import Pipeline
-
-from bagwise.actions.matching import File, bags_for, check_target, open_data
-from bagwise.actions.sharding import only_shards_are_packed, wants_shards
-from bagwise.bags import Bags
+from bagwise.actions.data import Data, File, check_target, open_data, open_shards, wants_shards
 from bagwise.bags.dataset import Dataset
 from bagwise.errors import BagwiseError, DataError
-from bagwise.inspection import last_estimator
 from bagwise.io import formats, write
-from bagwise.media._base import ToBags
 from bagwise.media.gathering import Gathered, cache_place, collect
 from bagwise.media.pieces import Pieces
-from bagwise.media.recipe import describe, transformer_of
-from bagwise.shards import PART_BYTES, ShardedBags, ShardWriter
+from bagwise.media.recipe import describe
+from bagwise.shards import PART_BYTES, ShardedBags, ShardWriter, convert_parquet, write_shards
 from bagwise.shards.manifest import MANIFEST
 from bagwise.shards.place import Place
-
-Data = File | Sequence[File]
-_MAY_BE_DATA = (".parquet", ".pq", ".npz", ".csv")  # suffixes of data sets that media have as well
 
 
 def gather(
@@ -65,7 +54,7 @@ def gather(
     packed : bool, default=False
         Whether instances in shards are packed rather than flat; see `bagwise.shards.ShardWriter`.
     say, step : callable, optional
-        Told what was found, and of every file done.
+        Called with what was found, and after every file.
 
     Returns
     -------
@@ -78,7 +67,7 @@ def gather(
     if wants_shards(out):
         return _gather_shards(folders, out, labels, {"part_bytes": part_bytes, "flat": not packed}, how)
     if packed:
-        raise only_shards_are_packed(out)
+        raise _only_shards_are_packed(out)
     check_target(out)
     _check_writer(out)
     found = collect(folders, labels, **how)
@@ -117,14 +106,11 @@ def _gathered(
         "n_features": bags.n_features,
         "labels": list(label_names),
         "cache": cache_place(cache),
-        **_left_out(found),
+        "unreadable": [list(file) for file in found.unreadable],
+        "empty": found.empty,
         "without_labels": found.without_labels,
         "without_files": found.without_files,
     }
-
-
-def _left_out(found: Gathered | Pieces) -> dict[str, Any]:
-    return {"unreadable": [list(file) for file in found.unreadable], "empty": found.empty}
 
 
 def _check_writer(out: File) -> None:
@@ -140,147 +126,79 @@ def _check_writer(out: File) -> None:
         )
 
 
-# ---------------------------------------------------------------------- models that remember
+# ---------------------------------------------------------------------- from one format to another
 
 
-def media_step(model: Any) -> ToBags | None:
-    """The transformer from raw files at the head of a pipeline (or search over one), if there is one."""
-    while hasattr(model, "best_estimator_"):
-        model = model.best_estimator_
-    first = model.steps[0][1] if isinstance(model, Pipeline) else None
-    return first if isinstance(first, ToBags) else None
-
-
-def with_recipe(model: Any, data: Dataset | ShardedBags) -> Any:
-    """The fitted model behind the transformer that made its bags, where the data remember it."""
-    several = data.view_names if isinstance(data, ShardedBags) else not isinstance(data.bags, Bags)
-    if data.recipe is None or several:
-        return model
-    return Pipeline([("media", transformer_of(data.recipe)), ("model", model)])
-
-
-@dataclass(frozen=True)
-class Opened:
-    """Data for a model: bags of a file, or made from raw files just now.
-
-    Attributes
-    ----------
-    dataset : Dataset
-        The bags, without those that hold no instances.
-    empty : list of str
-        Names of bags without instances.
-    unreadable : list
-        Pairs of file and reason.
-    paths : dict of str to str
-        Where raw files lie, by the ``file`` of their instances; empty for data that were gathered before.
-    """
-
-    dataset: Dataset
-    empty: list[str] = field(default_factory=list)
-    unreadable: list[Any] = field(default_factory=list)
-    paths: dict[str, str] = field(default_factory=dict)
-
-
-def open_for(
-    model: Any,
-    data: Data,
+def convert(
+    source: File,
+    target: File,
     *,
-    labels: File | None = None,
-    n_jobs: int | None = None,
-    cache: str | PathLike[str] | bool | None = True,
-    say: Callable[[str], None] = lambda line: None,
-    step: Callable[..., None] | None = None,
+    to: str | None = None,
+    part_bytes: int | None = None,
+    packed: bool = False,
+    advance: Callable[..., None] | None = None,
     **where: Any,
-) -> Opened:
-    """Open a data set for a fitted model; raw files where the model remembers how it was fed.
+) -> dict[str, Any]:
+    """Read a data set and write it in another format, by the suffix of ``target`` or by ``to``.
 
-    Parameters
-    ----------
-    model : fitted model
-        With a transformer of `bagwise.media` before it, folders and files of its medium are taken as well.
-    data : path, name, or sequence of paths
-        A data set as for `open_data`, or folders and files.
-    labels : path, optional
-        Labels of raw files.
-    n_jobs, cache, say, step
-        As in `gather`.
-    **where
-        Part, view, format and options; see `open_data`. They are for data sets alone.
+    A ``target`` that is a folder (``birds/``) or an address becomes shards, see `bagwise.ShardedBags`, in
+    parts of ``part_bytes``, ``packed`` where room is dear; ``advance(steps, total=...)`` is
+    called as parts are written.
     """
-    transformer = media_step(model)
-    several = [data] if isinstance(data, (str, PathLike)) else list(data)
-    if transformer is None or (len(several) == 1 and not _is_raw(several[0], transformer, where)):
-        if len(several) != 1:
-            raise BagwiseError(
-                f"{several[0]}, {several[1]}, ...: several files or folders are for models that were fitted "
-                "to gathered data; give one data set"
-            )
-        if labels is not None:
-            raise BagwiseError("labels are given for raw files; a data set holds its own")
-        return _without_empty(open_data(several[0], **where), model)
-    found = collect(
-        several,
-        labels,
-        transformer=clone_fitted(transformer),
-        n_jobs=n_jobs,
-        cache=cache,
-        options=where.get("options"),
-        say=say,
-        step=step,
+    if wants_shards(target, to):
+        how: dict[str, Any] = {"part_bytes": part_bytes or PART_BYTES, "packed": packed, "advance": advance}
+        return _convert_to_shards(source, target, **how, **where)
+    if packed:
+        raise _only_shards_are_packed(target)
+    check_target(target)
+    dataset = open_data(source, **where)
+    write(dataset, target, to)
+    return {"out": str(target), "n_bags": len(dataset), "n_instances": dataset.bags.n_instances}
+
+
+def _convert_to_shards(
+    source: File,
+    target: File,
+    *,
+    part_bytes: int = PART_BYTES,
+    packed: bool = False,
+    advance: Callable[..., None] | None = None,
+    **where: Any,
+) -> dict[str, Any]:
+    """Write a data set as shards; Parquet and shards are read as a stream, other files at once."""
+    options = dict(where.get("options") or {})
+    how: dict[str, Any] = {"part_bytes": part_bytes, "flat": not packed}
+    shards = open_shards(source, **where)
+    plain = where.get("part") is None and where.get("view") is None
+    if shards is not None:
+        write_shards(_counted(shards, advance), target, label_names=shards.label_names, **how)
+    elif plain and where.get("format") in (None, "parquet") and _is_parquet(source):
+        convert_parquet(source, target, advance=advance, **how, **options)
+    else:
+        write_shards(open_data(source, **where), target, **how)
+    done = ShardedBags.open(target)
+    counts = {"n_bags": len(done), "n_instances": done.n_instances, "n_parts": done.n_parts}
+    return {"out": os.fspath(target), **counts, "labels": list(done.label_names)}
+
+
+def _counted(shards: ShardedBags, advance: Callable[..., None] | None) -> Iterator[Dataset]:
+    """The parts, each counted when it is written."""
+    for part in shards:
+        yield part
+        if advance is not None:
+            advance(1, total=shards.n_parts)
+
+
+def _only_shards_are_packed(target: File) -> BagwiseError:
+    """What to say to whoever wants another file packed."""
+    return BagwiseError(
+        f"{os.fspath(target)} is a file, which its format packs or not; packed is for shards: name a folder"
     )
-    opened = _without_empty(found.dataset, model)
-    return replace(opened, unreadable=found.unreadable, paths=found.paths)
 
 
-def clone_fitted(transformer: ToBags) -> ToBags:
-    """A copy with parameters of its own and the same learned state."""
-    copy = clone(transformer)
-    copy.__dict__.update({k: v for k, v in vars(transformer).items() if k.endswith("_")})
-    return copy
-
-
-def _is_raw(data: File, transformer: ToBags, where: Mapping[str, Any]) -> bool:
-    """Whether a path is raw material of this transformer rather than a data set."""
-    path = Path(data)
-    if not path.exists() or where.get("format") or where.get("part"):
-        return False
-    if path.is_dir() and path.suffix.lower() not in (".zarr",):
-        return not (path / "manifest.json").exists()  # a data set in parts
-    name = path.name.lower()
-    if not name.endswith((*transformer.suffixes, *transformer.also)):
-        return False
-    if not name.endswith(_MAY_BE_DATA):
-        return True
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # said when it is opened as what it is
-            dataset = open_data(data, **where)
-        return not (isinstance(dataset.bags, Bags) and _fits(dataset.bags, transformer))
-    except (BagwiseError, OSError):
-        return True
-
-
-def _fits(bags: Bags, transformer: ToBags) -> bool:
-    try:
-        transformer.transform(bags)
-    except BagwiseError:
-        return False
-    return True
-
-
-def _without_empty(dataset: Dataset, model: Any) -> Opened:
-    """Bags with instances, and the names of those without, unless the model takes them."""
-    bags = bags_for(model, dataset)
-    traits = getattr(last_estimator(model), "traits", None)
-    if (traits is not None and traits.empty_bags) or (bags.sizes > 0).all():
-        return Opened(dataset)
-    filled = bags.sizes > 0
-    if not filled.any():
-        raise DataError("all bags are without instances: nothing was found in any of the files")
-    return Opened(dataset[filled], empty=[str(i) for i in bags.bag_ids[~filled]])
-
-
-def filled_bags(dataset: Dataset, model: Any) -> tuple[Dataset, list[str]]:
-    """Bags that a model can learn from, and the names of those without instances."""
-    opened = _without_empty(dataset, model)
-    return opened.dataset, opened.empty
+def _is_parquet(source: File) -> bool:
+    """Whether a source is a Parquet file, or a folder of such files that is not in a format of its own."""
+    path = Path(source)
+    if path.is_dir():
+        return any(p.name.lower().endswith((".parquet", ".pq")) for p in path.rglob("*"))
+    return "://" in os.fspath(source) or path.name.lower().endswith((".parquet", ".pq"))

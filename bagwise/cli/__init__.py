@@ -4,6 +4,6 @@
 # isort: off
 from bagwise.cli.app import AsJson, Debug, app, main
 from bagwise.cli.console import Command, print_json, print_table, rich_console, say
-from bagwise.cli import showing, gathering, learning, comparing, looking  # noqa: F401
+from bagwise.cli import showing, gathering, learning, looking  # noqa: F401
 
 __all__ = ["AsJson", "Command", "Debug", "app", "main", "print_json", "print_table", "rich_console", "say"]

@@ -13,8 +13,10 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+import bagwise
 from bagwise.cli.typed import in_options
 from bagwise.errors import BagwiseError
+from bagwise.utils.tables import table
 
 _INTERRUPTED, _BROKEN_PIPE = 130, 141  # what a shell reports for the signals INT and PIPE
 
@@ -110,10 +112,17 @@ def say(line: str = "") -> None:
         typer.echo(line)
 
 
+def say_aside(line: str) -> None:
+    """A line beside the result, on standard error."""
+    typer.echo(line, err=True)
+
+
+def say_nothing(line: str) -> None:
+    """Where nobody wants to hear it."""
+
+
 def print_table(header: list[str], rows: Any, align: str | None = None) -> None:
     """Cells under a header."""
-    from bagwise.utils.tables import table
-
     cells = [[str(cell) for cell in row] for row in rows]
     show_table(partial(table, header, cells, align=align))
 
@@ -127,11 +136,11 @@ def show_table(make: Callable[..., Any], **narrow: Any) -> None:
         typer.echo(make(style="text"))
         return
     terminal = rich_console()
-    table = make(style="rich")
-    needed = terminal.measure(table, options=terminal.options.update(width=1000)).maximum
+    made = make(style="rich")
+    needed = terminal.measure(made, options=terminal.options.update(width=1000)).maximum
     if narrow and needed > terminal.width:
-        table = make(style="rich", **narrow)
-    terminal.print(table)
+        made = make(style="rich", **narrow)
+    terminal.print(made)
 
 
 def rich_console() -> Any:
@@ -143,12 +152,10 @@ def rich_console() -> Any:
 
 def print_json(result: Any) -> None:
     """JSON and nothing else."""
-    from bagwise.report.results import as_json
-
-    typer.echo(as_json(result))
+    typer.echo(bagwise.report.as_json(result))
 
 
-def report(result: dict[str, Any], sentence: str, as_json: bool) -> None:
+def print_done(result: dict[str, Any], sentence: str, as_json: bool) -> None:
     """What was done, as a sentence or as JSON."""
     print_json(result) if as_json else say(sentence)
 

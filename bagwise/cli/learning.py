@@ -1,20 +1,28 @@
-"""Commands that learn and answer: fit, predict, annotate and score."""
+"""Commands that learn and answer: fit, predict, annotate, score and compare."""
 
 from __future__ import annotations
 
-from functools import partial
 from math import isnan
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bagwise.cli.app import AsJson, Data, Debug, Where, app, where_to_look
-from bagwise.cli.completion import names_of_data, names_of_models
-from bagwise.cli.console import answer_words, print_json, print_table, report, say
-from bagwise.cli.raw import Labels, Raw, explain, leave, raw_options
-from bagwise.cli.together import takes
-from bagwise.cli.typed import assignments
+import bagwise
+from bagwise import actions
+from bagwise.cli.app import AsJson, Data, Debug, Where, app, takes, where_to_look
+from bagwise.cli.console import (
+    answer_words,
+    print_done,
+    print_json,
+    print_table,
+    say,
+    say_aside,
+    say_nothing,
+    show_table,
+)
+from bagwise.cli.gathering import Labels, OnCluster, Raw, end, raw_options
+from bagwise.cli.typed import assignments, names_of_data, names_of_models
 from bagwise.utils.progress import progress
 
 RawData = Annotated[
@@ -27,10 +35,6 @@ RawData = Annotated[
     ),
 ]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that fit wrote.")]
-OnCluster = Annotated[
-    str | None,
-    typer.Option("--cluster", metavar="ADDRESS|local:N", help="Shards: go over the parts on a Dask cluster."),
-]
 Kind = Annotated[
     str | None,
     typer.Option(
@@ -70,20 +74,18 @@ def fit(
     debug: Debug = False,
 ) -> None:
     """Fit a model to a data set and save it."""
-    from bagwise import actions
-
     params = assignments(param, "--param")
     with progress(f"fitting {model}") as advance:
-        running = _running(cluster, advance, as_json) | {"checkpoint": checkpoint}
+        running = {"cluster": cluster, "checkpoint": checkpoint, "step": advance}
+        running["say"] = say_nothing if as_json else say_aside
         done = actions.fit(data, model, params, out, running=running, **where)
     if done["columns"] and not as_json:
         say(f"columns of {data}: {done['columns']}")
     if done["recipe"] and not as_json:
         say(f"takes raw files as well: {done['recipe']}")
-    if not as_json:
-        explain(done, partial(typer.echo, err=True))
+    end(done, as_json)
     words = f"{done['n_bags']} bags, {done['n_instances']} instances, {len(done['labels'])} labels"
-    report(done, f"fitted {done['model']} to {words} in {done['seconds']:.1f} s; wrote {out}", as_json)
+    print_done(done, f"fitted {done['model']} to {words} in {done['seconds']:.1f} s; wrote {out}", as_json)
 
 
 @app.command()
@@ -97,19 +99,15 @@ def predict(
     ] = None,
     *,
     raw: Raw,
-    cluster: OnCluster = None,
     where: Where,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Predict the labels of bags or raw files; one row each with the labels and all scores."""
-    from bagwise import actions
-
     with raw(quiet=as_json) as files:
-        running = _running(cluster, files["step"].advance, as_json)
-        done = actions.predict(model, data, out, kind=kind, running=running, **files, **where)
-    report(done, f"wrote the labels of {done['rows']} bags to {out}", as_json)
-    _end(done, as_json)
+        done = actions.predict(model, data, out, kind=kind, **files, **where)
+    print_done(done, f"wrote the labels of {done['rows']} bags to {out}", as_json)
+    end(done, as_json)
 
 
 @app.command()
@@ -146,14 +144,11 @@ def annotate(
     labels: Labels = None,
     *,
     raw: Raw,
-    cluster: OnCluster = None,
     where: Where,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Find the label of every instance; one row each, or files for an annotation tool with --as."""
-    from bagwise import actions
-
     style = {"merge": not no_merge, "scores": scores, **({} if address is None else {"address": address})}
     shape: dict[str, Any] = {
         "kind": kind,
@@ -164,10 +159,9 @@ def annotate(
     }
     with raw(labels=labels, quiet=as_json) as files:
         shape |= {"use_labels": use_labels, "proba": proba}
-        running = _running(cluster, files["step"].advance, as_json)
-        done = actions.annotate(model, data, out, running=running, **shape, **files, **where)
-    report(done, answer_words(done), as_json)
-    _end(done, as_json)
+        done = actions.annotate(model, data, out, **shape, **files, **where)
+    print_done(done, answer_words(done), as_json)
+    end(done, as_json)
 
 
 @app.command()
@@ -178,45 +172,77 @@ def score(
     labels: Labels = None,
     *,
     raw: Raw,
-    cluster: OnCluster = None,
     where: Where,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Measure a model on bags whose labels are known."""
-    from bagwise import actions
-
     with raw(labels=labels, quiet=as_json) as files:
-        running = _running(cluster, files["step"].advance, as_json)
-        found = actions.score(model, data, running=running, **files, **where)
+        found = actions.score(model, data, **files, **where)
     if as_json:
         print_json(found)
-        return leave(found)
-    from bagwise.report.tables import measure_title
-
+        return end(found, as_json)
     say(f"{found['model']} on {found['data']}, {found['n_bags']} bags")
     measures = found["measures"].items()
-    rows = [(measure_title(name), "–" if isnan(value) else f"{value:.4f}") for name, value in measures]
+    rows = [
+        (bagwise.report.measure_title(name), "–" if isnan(value) else f"{value:.4f}")
+        for name, value in measures
+    ]
     print_table(["measure", "value"], rows, "lr")
     if found["not_learned"]:
         say(f"left out, never learned by the model: {', '.join(found['not_learned'])}")
     if found["not_in_data"]:
         say(f"counted as absent, not listed in the data: {', '.join(found['not_in_data'])}")
-    _end(found, as_json)
+    end(found, as_json)
 
 
-def _end(done: dict[str, Any], as_json: bool) -> None:
-    """Name the files that gave nothing; the exit code says if any could not be read."""
-    if not as_json:
-        explain(done, partial(typer.echo, err=True))
-    leave(done)
-
-
-def _running(cluster: str | None, advance: Any, quiet: bool) -> dict[str, Any]:
-    """How shards are gone over: where, and who is told of parts and of the cluster."""
-
-    def tell(line: str) -> None:
-        if not quiet:
-            typer.echo(line, err=True)
-
-    return {"cluster": cluster, "step": advance, "say": tell}
+@app.command()
+@takes(where=where_to_look)
+def compare(
+    data: Data,
+    models: Annotated[
+        str | None,
+        typer.Option("--models", "-m", help="Names of estimators, separated by commas; see list."),
+    ] = None,
+    cv: Annotated[int, typer.Option(min=2, help="Number of folds.")] = 5,
+    repeats: Annotated[int, typer.Option(min=1, help="How often bags are dealt into folds anew.")] = 2,
+    measure: Annotated[str | None, typer.Option(help="What decides, such as ranking_loss.")] = None,
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="Folder for fits, table and plot, where a stopped run goes on."),
+    ] = Path("bagwise_comparison"),
+    n_jobs: Annotated[int, typer.Option("--n-jobs", "-j", help="Fits at the same time; -1: all cores.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of folds and models.")] = 0,
+    *,
+    where: Where,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Cross-validate models on a data set and say which to use."""
+    names = None if models is None else [name.strip() for name in models.split(",") if name.strip()]
+    with progress("comparing") as step:
+        result = actions.compare(
+            data,
+            names,
+            cv=cv,
+            repeats=repeats,
+            measure=measure,
+            seed=seed,
+            n_jobs=n_jobs,
+            out=out,
+            step=step,
+            **where,
+        )
+    if as_json:
+        return print_json(result.to_dict())
+    say(f"Held-out bags of {data}, {cv} folds, dealt {repeats} times: mean ± standard deviation over folds.")
+    say()
+    show_table(result.table)
+    say()
+    if result.differences():
+        show_table(result.difference_table)
+        say()
+    for model, reason in result.failures.items():
+        say(f"{model} failed: {reason}")
+    say(result.sentence)
+    say(f"Table, plot and finished fits are in {out}.")

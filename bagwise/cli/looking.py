@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import sys
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bagwise.cli.app import Debug, Where, app, where_to_look
-from bagwise.cli.completion import names_of_data
+from bagwise import actions, look
+from bagwise.cli.app import Debug, Where, app, takes, where_to_look
 from bagwise.cli.console import say
-from bagwise.cli.together import takes
+from bagwise.cli.typed import names_of_data
 from bagwise.errors import BagwiseError
 from bagwise.utils.progress import progress
 
 
-@app.command()
+@app.command(name="look")
 @takes(where=where_to_look)
-def look(
+def look_(
     targets: Annotated[
         list[str],
         typer.Argument(
@@ -52,20 +53,14 @@ def look(
     """Open a page to look at bags and parts, correct them and learn again; Ctrl-C ends it."""
     if len(targets) > 2 or (len(targets) == 1 and targets[0].lower().endswith(".skops")):
         raise BagwiseError(f"look takes MODEL DATA, or DATA alone; got {' '.join(targets)}")
-    from bagwise import actions
-
+    # what the page needs and where it goes is asked before the data are read
     if static is None:
-        from bagwise.web.server import needs_web
-
-        needs_web()  # before the data are read
+        serve = look.serve
     else:
-        from bagwise.actions.matching import check_target
-
-        check_target(static)
-
+        actions.check_target(static)
     *model, data = targets
     with progress(f"opening {data}") as advance:
-        session = actions.open_session(
+        session = look.open_session(
             data,
             model[0] if model else None,
             corrections=corrections,
@@ -75,22 +70,16 @@ def look(
             step=advance,
             **where,
         )
-
     if static is not None:
-        from bagwise.web.page import write_page
-
         with progress("writing the page"):
-            done = write_page(session, static, limit=limit)
+            done = look.write_page(session, static, limit=limit)
         return say(f"wrote {done['n_bags']} bags to {static}, {done['bytes'] / 2**20:.1f} MB")
-    from bagwise.web.server import serve
 
     def ready(address: str) -> None:
         say(f"looking at {data}: {address}")
         say(f"corrections go to {session.corrections.path}; Ctrl-C ends")
         sys.stdout.flush()
         if browser and sys.stdout.isatty():
-            import webbrowser
-
             webbrowser.open(address)
 
     serve(session, port=port, train=train, ready=ready)

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from bagwise.cli.app import AsJson, Debug, Packed, PartSize, Where, app, where_to_look
-from bagwise.cli.completion import names_of_data
-from bagwise.cli.console import print_facts, print_json, print_table, report, say, show_table
-from bagwise.cli.together import takes
+import bagwise
+from bagwise import actions
+from bagwise.cli.app import AsJson, Debug, Packed, PartSize, Where, app, takes, where_to_look
+from bagwise.cli.console import print_done, print_facts, print_json, print_table, say, show_table
+from bagwise.cli.typed import names_of_data
 from bagwise.errors import BagwiseError
 from bagwise.utils.progress import progress
 
@@ -28,14 +29,10 @@ def demo(
     debug: Debug = False,
 ) -> None:
     """Learn to read digits from bags of pictures, in less than a minute."""
-    from bagwise import actions
-
     with progress("starting") as advance:
         result = actions.demo(out, n_bags=n_bags, seed=seed, step=advance)
     if as_json:
         return print_json(result)
-    from bagwise.report.tables import comparison_table
-
     counts = result["counts"]
     say(
         f"A bag is a handful of pictures of handwritten digits. {counts['bags']} bags "
@@ -48,7 +45,7 @@ def demo(
     say()
     say("How well they do on the new bags (an arrow points to where better values lie):")
     say()
-    show_table(partial(comparison_table, result["rows"]), transpose=True)
+    show_table(partial(bagwise.report.comparison_table, result["rows"]), transpose=True)
     say()
     say(
         "Instance accuracy is the share of pictures whose digit is found; given labels, when the list of "
@@ -67,8 +64,6 @@ def list_(
     debug: Debug = False,
 ) -> None:
     """List estimators, data sets and file formats."""
-    from bagwise import actions
-
     found = actions.list_all(name)
     if as_json:
         return print_json(found)
@@ -111,8 +106,6 @@ def info(
     debug: Debug = False,
 ) -> None:
     """Say what a file, a data set or a model holds."""
-    from bagwise import actions
-
     with progress(f"reading {data}"):
         found = actions.info(data, **where)
     if as_json:
@@ -163,15 +156,15 @@ def convert(
     debug: Debug = False,
 ) -> None:
     """Write a data set in another format."""
-    from bagwise import actions
-
     with progress(f"converting {source}") as advance:
         size = int(part_mb * 2**20)
         done = actions.convert(
             source, target, to=to, part_bytes=size, packed=packed, advance=advance, **where
         )
     pieces = f" in {done['n_parts']} parts" if "n_parts" in done else ""
-    report(done, f"wrote {done['n_bags']} bags, {done['n_instances']} instances to {target}{pieces}", as_json)
+    print_done(
+        done, f"wrote {done['n_bags']} bags, {done['n_instances']} instances to {target}{pieces}", as_json
+    )
 
 
 def _trait_words(traits: Mapping[str, Any] | None) -> str:
@@ -186,7 +179,7 @@ def _trait_words(traits: Mapping[str, Any] | None) -> str:
         "shards": "shards",
     }
     found = [words[name] for name in words if traits[name]]
-    return ", ".join([*found, "graphics card"] if "cuda" in traits["device"] else found)
+    return ", ".join([*found, "GPU"] if "cuda" in traits["device"] else found)
 
 
 def _folded(sets: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,12 +1,15 @@
-"""What a user typed, as values; and messages of the library in the words of the command line."""
+"""What a user typed, as values; messages in the words of the command line; names that a shell completes."""
 
 from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
+import bagwise
 from bagwise.errors import BagwiseError
+from bagwise.utils.catalogue import described_estimators
 
 _WORDS = {"True": True, "False": False, "None": None, "inf": float("inf"), "-inf": float("-inf")}
 _FLAGS = ("use_labels",)
@@ -93,3 +96,40 @@ def in_options(message: str) -> str:
         return f"--{name} {value}" if name in _OWN else f"--option {name}={value}"
 
     return re.sub(r"(?<![\w'\"-])(?<!option )([a-z_]+)=(\.\.\.|\[\.\.\.\]|True\b|False\b)", option, message)
+
+
+# ---------------------------------------------------------------------- names that a shell completes
+
+
+def names_of_models(typed: str) -> list[tuple[str, str]]:
+    """Estimators that begin with what was typed, with what they do.
+
+    Examples
+    --------
+    >>> [name for name, _ in names_of_models("mimld")]
+    ['MIMLDummy']
+    """
+    wanted = typed.lower()
+    rows = described_estimators()
+    return [(row["name"], row["summary"]) for row in rows if row["name"].lower().startswith(wanted)]
+
+
+def names_of_data(typed: str) -> list[str]:
+    """Data sets that begin with what was typed, and files.
+
+    Examples
+    --------
+    >>> names_of_data("musk")
+    ['musk1', 'musk2']
+    """
+    sets = [row["name"] for row in bagwise.datasets.list_datasets() if row["name"].startswith(typed)]
+    place = Path(typed)
+    folder, start = (place, "") if typed.endswith("/") else (place.parent, place.name)
+    prefix = "" if str(folder) == "." and not typed.startswith("./") else typed[: len(typed) - len(start)]
+    try:
+        found = sorted(entry for entry in folder.iterdir() if entry.name.startswith(start))
+    except OSError:
+        return sets
+    hidden = start.startswith(".")
+    files = [f"{prefix}{e.name}{'/' if e.is_dir() else ''}" for e in found if hidden or e.name[0] != "."]
+    return sets + files

@@ -1,12 +1,8 @@
 """How loops are compiled: one decorator for those that Python calls, one for their parts.
 
-Two things that plain ``njit(cache=True)`` does not do:
-
-- A `part` is finished inside the loops that call it (`_lean_compiler`), and gets no entry for Python. What
-  nobody uses would be a third of the time that the first fit on a fresh machine waits for the compiler.
-- numba compiles a loop again when its own file has changed, not when a part in another file has, although the
-  part is inside the compiled loop: after an upgrade an old cache would give old results. Here the stamp of
-  each cached loop covers the files of all parts that it may have used, and the constants imported with them.
+numba compiles a loop again when its own file has changed, not when a part in another file has, although the
+part is inside the compiled loop: after an upgrade an old cache would give old results. Here the stamp of each
+cached loop covers the files of all parts that it may have used, and the constants imported with them.
 """
 
 from __future__ import annotations
@@ -24,13 +20,6 @@ from numba.core.dispatcher import Dispatcher
 from numba.extending import register_jitable
 
 __all__ = ["kernel", "part"]
-
-
-try:
-    from bagwise.compute._lean_compiler import LOOP, PART
-except ImportError:  # a numba that keeps its compiler in other places
-    LOOP, PART = {}, {}
-
 
 _PARTS: set[Callable[..., Any]] = set()
 
@@ -53,7 +42,7 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     if function is None:
         return partial(kernel, **options)
     has_file = Path(function.__code__.co_filename).exists()
-    loop = njit(cache=has_file, nogil=True, no_cfunc_wrapper=True, **LOOP, **options)(function)
+    loop = njit(cache=has_file, nogil=True, no_cfunc_wrapper=True, **options)(function)
     if has_file and isinstance(loop, Dispatcher):  # a plain function where compilation is switched off
         _stamp_cache(loop, used_files(function.__module__))
     return loop
@@ -78,7 +67,7 @@ def part(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     if function is None:
         return partial(part, **options)
     _PARTS.add(function)
-    return register_jitable(no_cfunc_wrapper=True, **PART, **options)(function)
+    return register_jitable(no_cfunc_wrapper=True, **options)(function)
 
 
 def _stamp_cache(loop: Any, stamp: str) -> None:

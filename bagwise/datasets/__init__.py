@@ -6,12 +6,13 @@ from bagwise.datasets.letters import make_letter_words
 from bagwise.datasets.mimlmix_like import make_mimlmix_like
 from bagwise.datasets.msra_like import make_msra_like
 from bagwise.datasets.multi_view import make_multi_view
-from bagwise.datasets.registry import GENERATORS, entries, list_datasets, load_dataset
+from bagwise.datasets.registry import GENERATORS, entries, is_registered, list_datasets, load_dataset
 from bagwise.datasets.synthetic import make_correlated_labels, make_miml, make_multi_target, make_sub_concepts
 
 __all__ = [
     "GENERATORS",
     "entries",
+    "is_registered",
     "list_datasets",
     "load_dataset",
     "make_absence_trap",

@@ -189,6 +189,11 @@ def load_dataset(
     )
 
 
+def is_registered(name: str) -> bool:
+    """Whether `load_dataset` knows a set of this name."""
+    return name in GENERATORS or name in entries()
+
+
 def list_datasets(data_home: str | Path | None = None) -> list[dict[str, Any]]:
     """List all sets with their sizes, licences, and whether they are at hand.
 

@@ -2,6 +2,11 @@
 
 General readers trust the sizes that a file states, so a broken file of a hundred bytes can ask for gigabytes.
 Here every size is held against the bytes that are really there before any memory is taken.
+
+``scipy.io.loadmat`` reads public sets in the same time or less, but about 55 of 3,005 spoiled files end the
+process, all of which pass a check of what they unpack to: a number of a type that does not exist is enough,
+and so are 20,000 cells within each other. Here all of them are a `DataError`
+(``benchmarks/own_or_library_input.py matlab``).
 """
 
 from __future__ import annotations

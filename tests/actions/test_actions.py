@@ -1,6 +1,7 @@
 """Actions: data by name, labels by name, tables, and models that were not made by `fit`."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict
@@ -8,12 +9,15 @@ from dataclasses import asdict
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from command_line import refuses, run
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bagwise
 from bagwise import Bags, Dataset, actions, all_estimators
-from bagwise.actions.matching import align_instance_labels, align_labels, blocks, check_target
+from bagwise.actions import verbs
+from bagwise.actions.data import align_instance_labels, align_labels, check_target
+from bagwise.actions.running import runs
 from bagwise.base import Traits
 from bagwise.datasets import make_multi_view
 from bagwise.errors import BagwiseError, DataError
@@ -117,9 +121,9 @@ def test_blocks_cover_all_bags_and_change_nothing(stored, monkeypatch):
     bagwise.write(new, stored / "new.parquet")
     tables = {}
     for size in (7, 200_000):
-        monkeypatch.setattr("bagwise.actions.matching._BLOCK", size)
-        runs = blocks(new.bags)
-        assert [a for a, _ in runs] == [0] + [b for _, b in runs][:-1] and runs[-1][1] == 57
+        monkeypatch.setattr("bagwise.actions.running._BLOCK", size)
+        cuts = runs(new.bags)
+        assert [a for a, _ in cuts] == [0] + [b for _, b in cuts][:-1] and cuts[-1][1] == 57
         actions.predict(stored / "model.skops", stored / "new.parquet", stored / "p.parquet")
         actions.annotate(stored / "model.skops", stored / "new.parquet", stored / "a.parquet")
         tables[size] = [pq.read_table(stored / name).to_pandas() for name in ("p.parquet", "a.parquet")]
@@ -235,3 +239,56 @@ def test_listing_needs_no_model():
     heavy = ("sklearn", "numba", "matplotlib", "bagwise.models")
     done = subprocess.run([sys.executable, "-c", code % (heavy,)], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_failure_leaves_the_older_file(digits_for_commands, tmp_path, monkeypatch):
+    out = tmp_path / "found.csv"
+    out.write_text("older")
+    calls = []
+
+    def full(*args):
+        calls.append(args)
+        if len(calls) > 1:
+            raise OSError(28, "No space left on device")
+        return original(*args)
+
+    original = verbs.prediction_table
+    monkeypatch.setattr(verbs, "prediction_table", full)
+    monkeypatch.setattr("bagwise.actions.running._BLOCK", 20)
+    refuses(
+        run("predict", digits_for_commands / "dummy.skops", digits_for_commands / "test.parquet", "-o", out),
+        "No space left",
+    )
+    assert len(calls) == 2 and out.read_text() == "older" and os.listdir(tmp_path) == ["found.csv"]
+
+
+def test_shards_and_memory_are_answered_alike(stored):
+    """One way over blocks: the same rows wherever the bags lie, in every form that can be written."""
+    actions.convert(stored / "birds.parquet", f"{stored}/shards/", part_bytes=600)
+    found = {}
+    for name in ("birds.parquet", "shards"):
+        model, data, out = stored / "model.skops", stored / name, stored / f"of_{name}"
+        actions.predict(model, data, f"{out}.json")
+        parts = actions.predict(model, data, f"{out}/")["rows"], sorted(os.listdir(out))
+        actions.annotate(model, data, f"{out}.parquet", use_labels=True)
+        measures = actions.score(model, data)["measures"]
+        found[name] = (
+            json.loads((stored / f"of_{name}.json").read_text()),
+            measures,
+            pq.read_table(out).sort_by("bag_id"),
+        )
+        assert parts[0] == 40 and parts[1][0] == "part-00000.parquet"
+        assert len(parts[1]) == (1 if name == "birds.parquet" else bagwise.ShardedBags.open(data).n_parts)
+    (rows, measures, table), (other_rows, other_measures, other_table) = found.values()
+    assert [row["labels"] for row in rows] == [row["labels"] for row in other_rows]
+    for row, other in zip(rows, other_rows):
+        assert row["scores"] == pytest.approx(other["scores"])
+    assert {name: measures[name] for name in other_measures} == pytest.approx(other_measures, nan_ok=True)
+    assert table.column_names == other_table.column_names and table.num_rows == other_table.num_rows == 40
+
+
+def test_a_cluster_is_for_shards(stored):
+    for verb, more in ((actions.fit, ["MIMLDummy"]), (actions.score, [])):
+        first = [stored / "birds.parquet"] if more else [stored / "model.skops", stored / "birds.parquet"]
+        with pytest.raises(BagwiseError, match="are for shards"):
+            verb(*first, *more, running={"cluster": "local:2"})

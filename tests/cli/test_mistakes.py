@@ -9,7 +9,6 @@ from command_line import SMALL, refuses, run
 
 import bagwise
 from bagwise import Bags, Dataset, actions
-from bagwise.actions import verbs
 from bagwise.cli.typed import assignments, in_options, literal
 from bagwise.errors import BagwiseError
 
@@ -95,27 +94,6 @@ def test_model_and_data_that_do_not_fit(digits_for_commands, tmp_path):
     needs = ["-m", "SingleInstanceLogisticRegression", "-o", tmp_path / "m.skops"]
     refuses(run("fit", tmp_path / "birds.parquet", *needs), "instance labels")
     assert os.listdir(tmp_path) == ["birds.parquet"]
-
-
-def test_a_failure_leaves_the_older_file(digits_for_commands, tmp_path, monkeypatch):
-    out = tmp_path / "found.csv"
-    out.write_text("older")
-    calls = []
-
-    def full(*args):
-        calls.append(args)
-        if len(calls) > 1:
-            raise OSError(28, "No space left on device")
-        return original(*args)
-
-    original = verbs.prediction_table
-    monkeypatch.setattr(verbs, "prediction_table", full)
-    monkeypatch.setattr("bagwise.actions.matching._BLOCK", 20)
-    refuses(
-        run("predict", digits_for_commands / "dummy.skops", digits_for_commands / "test.parquet", "-o", out),
-        "No space left",
-    )
-    assert len(calls) == 2 and out.read_text() == "older" and os.listdir(tmp_path) == ["found.csv"]
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")

@@ -6,10 +6,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from numba.core import event
 
 import bagwise
-from bagwise.compute.compiled import LOOP, PART, kernel, part
+from bagwise.compute.compiled import kernel, part
 
 
 @part(error_model="numpy")
@@ -29,33 +28,6 @@ def test_a_part_is_plain_for_python_and_compiled_inside_a_loop():
     assert _ratio(1, 4) == 0.25
     assert _ratios(np.array([1.0, 3.0]), np.array([4.0, 4.0])) == 1.0
     assert np.isinf(_ratios(np.ones(1), np.zeros(1)))  # options reach the part: no ZeroDivisionError
-
-
-WITHOUT_FILE = """
-@part
-def inner(x):
-    return x + 1.0
-
-@part
-def outer(x):
-    return 2.0 * inner(x)
-
-@kernel
-def both(x):
-    return inner(x) + outer(x)
-"""
-
-
-def test_a_part_that_loops_and_other_parts_call_is_compiled_once():
-    assert LOOP and PART, (
-        "this numba finishes code in a way that bagwise.compute._lean_compiler does not know"
-    )
-    names = {"part": part, "kernel": kernel, "__name__": __name__}
-    exec(WITHOUT_FILE, names)  # nothing to keep in a cache
-    with event.install_recorder("numba:compile") as recorder:
-        assert names["both"](1.0) == 6.0
-    compiled = [what.data["dispatcher"].py_func.__name__ for _, what in recorder.buffer if what.is_start]
-    assert sorted(compiled) == ["both", "inner", "outer"]
 
 
 FILE_OF_PART = """

@@ -1,6 +1,7 @@
 """Drawings of bags in their media: what is on them, and that nothing in a file can keep them from it."""
 
 import io
+import re
 import wave
 
 import numpy as np
@@ -9,8 +10,7 @@ import pytest
 from bagwise import Bags, Dataset
 from bagwise.errors import DataError
 from bagwise.media.labels import Found
-from bagwise.report import draw_bag
-from bagwise.report.media import draw_found
+from bagwise.report import draw_bag, draw_found
 
 NAMES = ["robin", "wren", "gull"]
 
@@ -25,6 +25,13 @@ def saved(figure):
     figure.savefig(buffer, dpi=50)
     assert buffer.getvalue()[:4] == b"\x89PNG"
     return texts(figure)
+
+
+def captions(figure):
+    """Names of labels at their parts, with the probability where there is one; on slides, in the legend."""
+    legends = [axes.get_legend() for axes in figure.axes]
+    words = texts(figure) + [t.get_text() for legend in legends if legend for t in legend.get_texts()]
+    return [word for word in words if re.fullmatch(rf"({'|'.join(NAMES)})( [.]\d\d| 1[.]0)?", word)]
 
 
 def tone(path, seconds=6.0, rate=16000):
@@ -163,14 +170,16 @@ def test_originals_that_cannot_be_read(tmp_path, make, content):
 
 @pytest.mark.parametrize("found", [windows(), tiles(), tiles("slide"), tiles("outline"), sentences()[0]])
 def test_bags_without_parts_and_without_probabilities(found):
+    assert captions(draw_found(found, NAMES)[0])
     none = {name: column[:0] for name, column in found.places.items()}
-    saved(
-        draw_found(
-            found._replace(places=none, labels=found.labels[:0], values=found.values[:0], whole=[]), NAMES
-        )[0]
-    )
-    saved(draw_found(found._replace(values=np.full_like(found.values, np.nan)), NAMES)[0])
-    saved(draw_found(found._replace(labels=np.full(len(found.labels), -1), whole=[]), NAMES)[0])
+    empty = found._replace(places=none, labels=found.labels[:0], values=found.values[:0], whole=[])
+    unmarked = found._replace(labels=np.full(len(found.labels), -1), whole=[])
+    for other in (empty, unmarked):
+        figure, _ = draw_found(other, NAMES)
+        assert "found: no label" in saved(figure) and not captions(figure)
+    figure, _ = draw_found(found._replace(values=np.full_like(found.values, np.nan)), NAMES)
+    assert f"labels: {', '.join(found.whole)}" in saved(figure)
+    assert captions(figure) and set(captions(figure)) <= set(NAMES)  # without a probability
 
 
 def test_draw_bag():

@@ -6,18 +6,30 @@ readers who do not see all colours; where parts overlap, their mean. A slide is 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from scipy import ndimage
 
+from bagwise.errors import BagwiseError
+from bagwise.media.images.decode import read_picture
 from bagwise.media.labels import Found
 from bagwise.media.labels.originals import extent
-from bagwise.media.labels.overlap import parse_points
+from bagwise.media.labels.overlap import contains, parse_points
 from bagwise.media.places import medium_of
-from bagwise.report.media.draw import NO_ORIGINAL
-from bagwise.report.media.frame import FAINT, INK, caption, colours_of, head, most_seen, new_figure, shorten
+from bagwise.report.media.frame import (
+    FAINT,
+    INK,
+    NO_ORIGINAL,
+    caption,
+    colours_of,
+    head,
+    most_seen,
+    new_figure,
+    rgb,
+    shorten,
+)
 
 _MAPS = 5  # heat maps beside the picture
 _SIDE = 900  # pixels of a picture as drawn
@@ -39,10 +51,11 @@ def draw(found: Found, names: list[str]) -> tuple[Any, str | None]:
     n = 1 + len(seen)
     columns = min(n, 3)
     rows = -(-n // columns)
-    wide, tall = _panel(size if not slide else _origin(found, slide, size)[1:])
-    figure = new_figure(columns * (wide + 0.25) + 0.85, 0.55 + rows * (tall + 0.42) + 0.2)
     where = _origin(found, slide, size)
     (x0, y0), across, down = where
+    ratio = float(np.clip(across / max(down, 1.0), 0.4, 2.5))
+    wide, tall = (_PANEL, _PANEL / ratio) if ratio >= 1 else (_PANEL * ratio, _PANEL)
+    figure = new_figure(columns * (wide + 0.25) + 0.85, 0.55 + rows * (tall + 0.42) + 0.2)
     colours = colours_of(found.labels, names)
     heat = None
     for k in range(n):
@@ -57,7 +70,9 @@ def draw(found: Found, names: list[str]) -> tuple[Any, str | None]:
             axes.set_title("tiles" if slide else "parts", size=8.5, color=FAINT, loc="left", pad=3)
             continue
         label = seen[k - 1]
-        heat = _heat(axes, found, found.values[:, label], where, picture is not None)
+        mean, reach = _raster(found, found.values[:, label], where)
+        shape = {"aspect": "auto", "interpolation": "nearest", "alpha": 1.0 if picture is None else 0.72}
+        heat = axes.imshow(mean, extent=reach, cmap=_HEAT, vmin=0, vmax=1, **shape)
         peak = np.nanmax(found.values[:, label]) if len(found.values) else np.nan
         mark = "✓ " if names[label] in found.whole else ""
         title = f"{mark}{shorten(names[label], 30)}   highest {peak:.2f}"
@@ -74,11 +89,6 @@ def _origin(found: Found, slide: bool, size: Any) -> tuple[tuple[float, float], 
         return (0.0, 0.0), float(size[0]), float(size[1])
     x, y = float(found.places["x"].min()), float(found.places["y"].min())
     return (x, y), float(size[0]) - x, float(size[1]) - y
-
-
-def _panel(size: tuple[float, float]) -> tuple[float, float]:
-    ratio = float(np.clip(size[0] / max(size[1], 1.0), 0.4, 2.5))
-    return (_PANEL, _PANEL / ratio) if ratio >= 1 else (_PANEL * ratio, _PANEL)
 
 
 def _axes(figure: Any, k: int, columns: int, wide: float, tall: float) -> Any:
@@ -98,29 +108,10 @@ def _read(path: str | None) -> tuple[np.ndarray | None, tuple[float, float] | No
     if path is None:
         return None, None
     try:
-        from PIL import Image, ImageOps
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as opened:
-                opened.draft("RGB", (_SIDE, _SIDE))  # JPEG: decoded small at once
-                full = opened.size
-                upright = ImageOps.exif_transpose(opened)
-                turned = upright.size != full
-                if upright.mode.startswith("I") or upright.mode == "F":
-                    values = np.asarray(upright, dtype=np.float64)
-                    spread = max(float(values.max() - values.min()), 1e-9)
-                    upright = Image.fromarray((255 * (values - values.min()) / spread).astype(np.uint8))
-                if "A" in upright.mode or "transparency" in upright.info:
-                    ground = Image.new("RGBA", upright.size, "white")
-                    upright = Image.alpha_composite(ground, upright.convert("RGBA"))
-                small = upright.convert("RGB")
-                small.thumbnail((_SIDE, _SIDE))
-            with Image.open(path) as opened:  # the size before the draft
-                width, height = opened.size
-    except Exception:  # damaged, too large, or no library: the places can still be drawn
+        found = read_picture(path, _SIDE)
+    except (BagwiseError, OSError):  # damaged, too large, or no library: the places can still be drawn
         return None, None
-    return np.asarray(small), (height, width) if turned else (width, height)
+    return (found.rgb * 255).astype(np.uint8), (found.width, found.height)
 
 
 def _grey(picture: np.ndarray) -> np.ndarray:
@@ -160,7 +151,7 @@ def _parts(axes: Any, found: Found, names: list[str], colours: Any, where: Any, 
     weight = np.nan_to_num(found.values[np.arange(len(found.labels)), np.maximum(found.labels, 0)], nan=1.0)
     layers = np.stack([_raster(found, np.where(found.labels == k, weight, np.nan), where)[0] for k in seen])
     winner = np.where(np.isfinite(layers).any(axis=0), np.nan_to_num(layers, nan=-1.0).argmax(axis=0), -1)
-    shades = np.array([_rgb(colours[names[k]]) for k in seen] + [(0.0, 0.0, 0.0)])
+    shades = np.array([rgb(colours[names[k]]) for k in seen] + [(0.0, 0.0, 0.0)])
     alpha = np.where(winner < 0, 0.0, 0.8 if slide else 0.3)
     alpha[_borders(winner)] = 0.95
     (x0, y0), step = where[0], _step(where)
@@ -187,8 +178,6 @@ def _borders(winner: np.ndarray) -> np.ndarray:
 
 def _fields(winner: np.ndarray, layers: np.ndarray) -> Iterator[tuple[int, int, int, float]]:
     """Innermost cell, label and highest value of every field of one label."""
-    from scipy import ndimage
-
     for k in range(len(layers)):
         numbers, _ = ndimage.label(winner == k)
         for number, place in enumerate(ndimage.find_objects(numbers), 1):
@@ -218,12 +207,6 @@ def _tag(axes: Any, x: float, y: float, text: str) -> None:
         zorder=3,
         bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.78, "pad": 0.7},
     )
-
-
-def _rgb(colour: str) -> tuple[float, float, float]:
-    from matplotlib.colors import to_rgb
-
-    return to_rgb(colour)
 
 
 def _legend(axes: Any, colours: Any) -> None:
@@ -259,15 +242,7 @@ def _raster(found: Found, values: np.ndarray, where: Any) -> tuple[np.ndarray, A
     return mean, (x0, x0 + nx * step, y0 + ny * step, y0)
 
 
-def _heat(axes: Any, found: Found, values: np.ndarray, where: Any, over: bool) -> Any:
-    mean, reach = _raster(found, values, where)
-    shape = {"aspect": "auto", "interpolation": "nearest", "alpha": 0.72 if over else 1.0}
-    return axes.imshow(mean, extent=reach, cmap=_HEAT, vmin=0, vmax=1, **shape)
-
-
 def _inside(ring: np.ndarray, x0: float, y0: float, step: float, shape: Any, a: int, b: int) -> np.ndarray:
-    from bagwise.media.labels.overlap import contains
-
     y, x = np.mgrid[: shape[0], : shape[1]]
     points = x0 + (x.ravel() + a + 0.5) * step, y0 + (y.ravel() + b + 0.5) * step
     return contains([[ring]], *points).reshape(shape).astype(float)

@@ -10,6 +10,7 @@ import numpy as np
 from bagwise.media.labels import Found
 from bagwise.utils.colours import distinct_colours
 
+NO_ORIGINAL = "original not at hand: drawn from the places of its parts alone"
 INK, FAINT, PAPER = "#24292f", "#6e7781", "white"
 _NEAR = 0.1  # probability from which a label is worth a look
 
@@ -53,6 +54,13 @@ def caption(label: str, value: float) -> str:
     if not np.isfinite(value):
         return label
     return f"{label} 1.0" if value > 0.995 else f"{label} {value:.2f}".replace(" 0.", " .")
+
+
+def rgb(colour: str) -> tuple[float, float, float]:
+    """Shares of red, green and blue of a colour."""
+    from matplotlib.colors import to_rgb
+
+    return to_rgb(colour)
 
 
 def colours_of(labels: np.ndarray, names: Sequence[str], more: Sequence[str] = ()) -> Mapping[str, str]:

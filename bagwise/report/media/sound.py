@@ -14,8 +14,7 @@ from bagwise.media.labels import Found
 from bagwise.media.labels.answers import spans_of
 from bagwise.media.labels.originals import sound_length, sound_rate
 from bagwise.media.labels.span import Span
-from bagwise.report.media.draw import NO_ORIGINAL
-from bagwise.report.media.frame import FAINT, INK, caption, colours_of, head, new_figure
+from bagwise.report.media.frame import FAINT, INK, NO_ORIGINAL, caption, colours_of, head, new_figure, rgb
 
 _ROW, _MOST_ROWS = 30.0, 6  # seconds
 _FRAMES = 1100  # columns of a spectrogram
@@ -29,7 +28,8 @@ def draw(found: Found, names: list[str]) -> tuple[Any, str | None]:
     ends = found.places["end"]
     length = sound_length(found.path) or float(np.max(ends, initial=0.0)) or 1.0
     top = _top_frequency(found, sound_rate(found.path))
-    calls = _are_calls(found)
+    # calls have bands of their own; windows all have the same
+    calls = len(set(zip(found.places["low"].tolist(), found.places["high"].tolist()))) > 1
     spans = spans_of(found, names, "audio", merge=not calls)
     rows, left_out = _rows(spans, length)
     lanes = [] if calls else list(dict.fromkeys(sorted((str(s.label) for s in spans), key=names.index)))
@@ -47,7 +47,8 @@ def draw(found: Found, names: list[str]) -> tuple[Any, str | None]:
         if calls:
             _frames(axes, inside, colours)
         else:
-            _shades(axes, inside, colours)
+            for span in inside:
+                axes.axvspan(*span.time, color=colours[str(span.label)], alpha=0.13, linewidth=0)
         if lanes:
             below = _axes(figure, above + _HIGH + 0.08, _LANE * len(lanes))
             _bars(below, inside, lanes, colours, begin, end, k == len(rows) - 1)
@@ -82,11 +83,6 @@ def _top_frequency(found: Found, rate: float | None) -> float:
     return reached if rate is None else min(reached, rate / 2)
 
 
-def _are_calls(found: Found) -> bool:
-    """Whether parts have bands of their own; windows all have the same."""
-    return len(set(zip(found.places["low"].tolist(), found.places["high"].tolist()))) > 1
-
-
 def _axes(figure: Any, above: float, height: float) -> Any:
     width, tall = figure.get_size_inches()
     place = (_SIDE / width, 1 - (above + height) / tall, 1 - (_SIDE + 0.18) / width, height / tall)
@@ -99,7 +95,6 @@ def _spectrogram(path: str | None, begin: float, end: float, top: float) -> np.n
         return None
     try:
         import soundfile
-        from scipy.signal import get_window
 
         with soundfile.SoundFile(path) as file:
             rate = file.samplerate
@@ -113,7 +108,7 @@ def _spectrogram(path: str | None, begin: float, end: float, top: float) -> np.n
         return None
     hop = max(len(x) // _FRAMES, 1)
     frames = np.lib.stride_tricks.sliding_window_view(x, size)[::hop]
-    power = np.abs(np.fft.rfft(frames * get_window("hann", size).astype(np.float32), axis=1)) ** 2
+    power = np.abs(np.fft.rfft(frames * np.hanning(size + 1)[:-1].astype(np.float32), axis=1)) ** 2
     keep = int(np.ceil(top / (rate / size))) + 1
     level = 10 * np.log10(power[:, :keep] + 1e-12).T
     return level - np.median(level, axis=1, keepdims=True)
@@ -159,7 +154,7 @@ def _frames(axes: Any, spans: list[Span], colours: Any) -> None:
     for span in spans:
         (start, end), colour = span.time, colours[span.label]
         low, high = (span.low or 0.0) / 1000, (span.high or top * 1000) / 1000
-        box: dict[str, Any] = {"linewidth": 1.4, "edgecolor": colour, "facecolor": (*_rgb(colour), 0.1)}
+        box: dict[str, Any] = {"linewidth": 1.4, "edgecolor": colour, "facecolor": (*rgb(colour), 0.1)}
         axes.add_patch(Rectangle((start, low), end - start, high - low, **box))
         taken.append(((start - left) / (right - left), low / top, (end - left) / (right - left), high / top))
     for song in _songs(spans, 0.05 * (right - left)):
@@ -223,11 +218,6 @@ def _free_place(x: float, low: float, high: float, width: float, taken: list) ->
     return x, min(places, key=covered)
 
 
-def _shades(axes: Any, spans: list[Span], colours: Any) -> None:
-    for span in spans:
-        axes.axvspan(*span.time, color=colours[span.label], alpha=0.13, linewidth=0)
-
-
 def _bars(
     axes: Any, spans: list[Span], lanes: list[str], colours: Any, begin: float, end: float, last: bool
 ) -> None:
@@ -255,9 +245,3 @@ def _bars(
         side.set_visible(False)
     if last:
         axes.set_xlabel("seconds", size=8, color=FAINT)
-
-
-def _rgb(colour: str) -> tuple[float, float, float]:
-    from matplotlib.colors import to_rgb
-
-    return to_rgb(colour)
