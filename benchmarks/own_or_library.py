@@ -111,7 +111,7 @@ def forests_by(grow):
 
 def trees(given):
     """BagClassifier as a whole with either forest, and growing and asking a forest alone."""
-    from bagwise.models.auto.forest import grow_forest
+    from bagwise.models.auto.fit_forest import grow_forest
 
     ways = {"ours": grow_forest, "sklearn": library_forest}
     names = ("average_precision", "ranking_loss", "hamming_loss", "fit", "predict")

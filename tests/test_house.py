@@ -107,8 +107,8 @@ def test_compiled_loops_are_not_parallel_by_themselves():
     assert not [name for name in found if not name.startswith("compute")]
 
 
-@pytest.mark.parametrize("word", ["joblib", "concurrent.futures", "threadpoolctl"])
-def test_one_room_knows_threads(word):
+@pytest.mark.parametrize("word", ["joblib", "concurrent.futures", "threadpoolctl", "dask", "distributed"])
+def test_one_room_knows_threads_and_clusters(word):
     users = {
         names(path)
         for path, tree in trees().items()
@@ -118,6 +118,21 @@ def test_one_room_knows_threads(word):
     }
     # reading row groups ahead is no computation and needs no setting
     assert not [name for name in users if not name.startswith(("compute/", "io/_parquet_groups"))]
+
+
+def test_one_place_warns():
+    # it names the first line outside bagwise; frames counted by hand point elsewhere after the next change
+    users = {
+        names(path)
+        for path, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and (
+            ast.unparse(node.func) == "warnings.warn"
+            or any(keyword.arg == "stacklevel" for keyword in node.keywords)
+        )
+    }
+    assert users == {"errors.py"}, "use bagwise.errors.warn"
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS, ids=lambda cls: cls.__name__)

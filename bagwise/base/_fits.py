@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bagwise.bags import Bags
 from bagwise.base._input import Traits, remember_names
 from bagwise.base.blocks import Block, blocks_of_shards, is_sharded
 from bagwise.base.parameters import check_parameters
@@ -57,7 +58,7 @@ def fit_for(traits: Traits) -> Callable[..., Any]:
         beside = signature.bind(self, X, y, *given, **named).arguments if given or named else {}
         sample_weight, instance_y = beside.get("sample_weight"), beside.get("instance_y")
         check_parameters(self, self._parameters)
-        if is_sharded(X):
+        if not isinstance(X, Bags) and is_sharded(X):
             return fit_sharded(self, X, y, **{name: beside.get(name) for name in names})
         bags, Y = self._check_training(X, y)
         weights = None if sample_weight is None else self._check_weights(sample_weight, bags)
@@ -66,7 +67,7 @@ def fit_for(traits: Traits) -> Callable[..., Any]:
         return self
 
     by_place, last = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
-    kinds = {"self": by_place, "X": by_place, "y": by_place}
+    kinds: dict[str, Any] = {"self": by_place, "X": by_place, "y": by_place}
     kinds |= {name: by_place if name == names[0] else last for name in names}
     signature = Signature(
         [

@@ -15,6 +15,8 @@ from bagwise.bags import Bags, MultiViewBags, first_not_finite
 from bagwise.base.blocks import is_sharded
 from bagwise.errors import DataError, listed, quoted
 
+_FEW = 1 << 20  # values whose sum is made at once; more are looked at in blocks, by several threads
+
 
 @dataclass(frozen=True)
 class Traits:
@@ -73,8 +75,6 @@ class BagInput(BaseEstimator):
 
     def _as_bags(self, X: Any, *, reset: bool) -> Any:
         """Bring ``X`` into bags and check them against what was seen in ``fit``."""
-        if is_sharded(X):
-            raise TypeError("shards are answered in parts here: for part in shards: ...(part.bags)")
         if isinstance(X, MultiViewBags):
             return self._check_views(X, reset=reset)
         if hasattr(self, "view_features_in_"):
@@ -83,6 +83,8 @@ class BagInput(BaseEstimator):
                 raise DataError(f"X is a single view, but fit saw the views {some}; give a MultiViewBags")
             del self.view_features_in_  # of an earlier fit
         if not isinstance(X, Bags):
+            if is_sharded(X):
+                raise TypeError("shards are answered in parts here: for part in shards: ...(part.bags)")
             if is_list_of_bags(X):
                 X = Bags.from_list(X)
             else:
@@ -172,6 +174,10 @@ def _any_matrix(items: Iterable[Any]) -> bool:
 
 def refuse_non_finite(bags: Bags) -> None:
     """Raise an error that names the first bag with NaN or infinity."""
+    values = bags.X.data if sparse.issparse(bags.X) else bags.X
+    with np.errstate(over="ignore", invalid="ignore"):
+        if values.size <= _FEW and np.isfinite(values.sum()):  # only then is every value
+            return
     found = first_not_finite(bags.X)
     if found is None:
         return

@@ -19,6 +19,7 @@ __all__ = ["Carried", "aligned", "aligned_empty", "memory_used_again"]
 
 
 ALIGNMENT = 64
+_LARGE, _MOST = 1 << 20, 3  # bytes of a piece; pieces that wait: a part as read, and two made of such
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -31,18 +32,19 @@ def aligned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """
     dtype = np.dtype(dtype)
     n_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    memory = _spare.take(n_bytes + ALIGNMENT)
+    if _pool.streams and n_bytes >= _LARGE:
+        memory = _pool.take(n_bytes + ALIGNMENT)
+    else:
+        memory = np.empty(n_bytes + ALIGNMENT, dtype=np.uint8)
     first = -memory.ctypes.data % ALIGNMENT
     return memory[first : first + n_bytes].view(dtype).reshape(shape)
 
 
-class _Spare:
+class _MemoryPool:
     """Large pieces of memory that are used again, part after part, while parts are streamed.
 
     The system clears every page that it gives, and two threads that ask at once wait for each other.
     """
-
-    LEAST, MOST = 1 << 20, 3  # bytes of a piece; pieces that wait: a part as read, and two made of such
 
     def __init__(self) -> None:
         self.streams = 0
@@ -50,21 +52,20 @@ class _Spare:
         self.lock = threading.RLock()  # arrays may die, and give back theirs, while it is held
 
     def take(self, n_bytes: int) -> np.ndarray:
-        if not self.streams or n_bytes < self.LEAST:
-            return np.empty(n_bytes, dtype=np.uint8)
+        """A piece that waits, where one fits, or a new one."""
         with self.lock:
             fit = [k for k, piece in enumerate(self.pieces) if n_bytes <= len(piece) <= 4 * n_bytes]
             if fit:
                 best = min(fit, key=lambda k: len(self.pieces[k]))
-                return np.asarray(_Lent(self.pieces.pop(best)))[:n_bytes]
+                return np.asarray(_PooledPiece(self.pieces.pop(best)))[:n_bytes]
             small = [k for k, piece in enumerate(self.pieces) if len(piece) < n_bytes]
             if small:  # arrays have grown: make room for them
                 del self.pieces[small[0]]
-        return np.asarray(_Lent(np.empty(n_bytes + n_bytes // 64, dtype=np.uint8)))[:n_bytes]
+        return np.asarray(_PooledPiece(np.empty(n_bytes + n_bytes // 64, dtype=np.uint8)))[:n_bytes]
 
     def give_back(self, piece: np.ndarray) -> None:
         with self.lock:
-            if self.streams and len(self.pieces) < self.MOST:
+            if self.streams and len(self.pieces) < _MOST:
                 self.pieces.append(piece)
 
     @contextmanager
@@ -79,7 +80,7 @@ class _Spare:
                 self.pieces = self.pieces if self.streams else []
 
 
-class _Lent:
+class _PooledPiece:
     """What arrays on a piece of memory hold on to; when the last of them is gone, so is this."""
 
     def __init__(self, piece: np.ndarray) -> None:
@@ -87,11 +88,11 @@ class _Lent:
         self.__array_interface__ = piece.__array_interface__
 
     def __del__(self) -> None:
-        _spare.give_back(self.piece)
+        _pool.give_back(self.piece)
 
 
-_spare = _Spare()
-memory_used_again = _spare.used
+_pool = _MemoryPool()
+memory_used_again = _pool.used
 
 
 def aligned(value: Any) -> Any:

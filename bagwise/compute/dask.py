@@ -22,6 +22,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from joblib import parallel_config
 
 from bagwise.compute.aligned import Carried, aligned, memory_used_again
 from bagwise.compute.parts import Combine, Parts, Step, current_engine, ordered_sum, report_part, steps
@@ -75,8 +76,6 @@ def on_cluster(client: Any, *, loops: bool = True) -> Iterator[Cluster]:
     >>> with bagwise.on_cluster("local:2"):  # doctest: +SKIP
     ...     model.fit(shards)
     """
-    from joblib import parallel_config
-
     with ExitStack() as stack:
         client = _client(client, stack)
         cluster = Cluster(client)
@@ -116,7 +115,7 @@ class _Plan(NamedTuple):
     key: str  # of the data
     length: int  # of a run
     runs: list[Any]  # parts, or futures of them where workers keep them
-    homes: list[str] | None  # workers that were asked to keep them, None where each pass loads them
+    owners: list[str] | None  # workers that were asked to keep them, None where each pass loads them
 
 
 def run_length(part_bytes: Any, n_threads: int) -> int:
@@ -225,29 +224,29 @@ class Cluster:
         """Futures of the runs of parts: sums, or lists of results if nothing puts them together."""
         plan = self._planned(parts)
         name = getattr(getattr(step, "func", step), "__name__", "step")
-        over = stream_run if plan.homes is None else step_run
-        about = {"step": step, "told": self._told(params), "combine": combine}
+        over = stream_run if plan.owners is None else step_run
+        about = {"step": step, "params": self._sent(params), "combine": combine}
         return self._map(name, over, plan.runs, **about)
 
-    def _told(self, params: Any) -> Any:
+    def _sent(self, params: Any) -> Any:
         """Parameters for all tasks: inside each, or, if they are large, on a worker to fetch them from."""
-        told = Carried(params)  # arrays that Dask itself sends begin anywhere, even amid a number
-        if told.n_bytes <= _SMALL:
-            return told
+        carried = Carried(params)  # arrays that Dask itself sends begin anywhere, even amid a number
+        if carried.n_bytes <= _SMALL:
+            return carried
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # parameters are as large as they are
-            return self.client.submit(same, told, key=self._name("params"), retries=RETRIES, pure=False)
+            return self.client.submit(same, carried, key=self._name("params"), retries=RETRIES, pure=False)
 
     def _map(
-        self, name: str, function: Any, *items: list[Any], homes: Sequence[str] = (), **common: Any
+        self, name: str, function: Any, *items: list[Any], owners: Sequence[str] = (), **common: Any
     ) -> list[Any]:
-        """One task per item, in one message to the scheduler; ``homes`` are workers to ask for."""
+        """One task per item, in one message to the scheduler; ``owners`` are workers to ask for."""
         import dask
 
         name = self._name(name)
         keys = [f"{name}-{k}" for k in range(len(items[0]))]
         settings = {"key": keys, "retries": RETRIES, "pure": False, "batch_size": None}
-        asked = {"workers": dict(zip(keys, homes)).get, "allow_other_workers": True} if homes else {}
+        asked = {"workers": dict(zip(keys, owners)).get, "allow_other_workers": True} if owners else {}
         with dask.annotate(**asked):
             return list(self.client.map(function, *items, **settings, **common))
 
@@ -265,7 +264,7 @@ class Cluster:
             self._plans[self._plans.index(known)] = found = self._moved(known, parts, workers)
             return found
         before = None if known is not None or parts.before is None else self._known(parts.before)
-        if before is not None and (before.homes is None or before.length < length):
+        if before is not None and (before.owners is None or before.length < length):
             before = None
         self._plans = [] if before is None else [before]  # what other passes worked on makes room first
         length = length if before is None else before.length
@@ -285,25 +284,27 @@ class Cluster:
     def _loaded(self, plan: _Plan, before: _Plan | None, workers: dict[str, int]) -> _Plan:
         """The plan with its runs on the workers, made from those of the plan ``before`` that are there."""
         if before is not None:
-            return plan._replace(runs=self._map("run", made_run, before.runs, plan.runs), homes=before.homes)
+            return plan._replace(
+                runs=self._map("run", made_run, before.runs, plan.runs), owners=before.owners
+            )
         slots = [worker for worker, n in workers.items() for _ in range(n)]
-        homes = [slots[k % len(slots)] for k in range(len(plan.runs))]
-        return plan._replace(runs=self._map("run", load_run, plan.runs, homes=homes), homes=homes)
+        owners = [slots[k % len(slots)] for k in range(len(plan.runs))]
+        return plan._replace(runs=self._map("run", load_run, plan.runs, owners=owners), owners=owners)
 
     def _moved(self, plan: _Plan, parts: Parts, workers: dict[str, int]) -> _Plan:
         """The plan with the runs of workers that are gone loaded anew, evenly among those that are here."""
-        if plan.homes is None or not workers or all(home in workers for home in plan.homes):
+        if plan.owners is None or not workers or all(owner in workers for owner in plan.owners):
             return plan
-        runs, homes = list(plan.runs), list(plan.homes)
-        load = {worker: homes.count(worker) / n for worker, n in workers.items()}
-        lost = [k for k, home in enumerate(homes) if home not in workers]
+        runs, owners = list(plan.runs), list(plan.owners)
+        load = {worker: owners.count(worker) / n for worker, n in workers.items()}
+        lost = [k for k, owner in enumerate(owners) if owner not in workers]
         for k in lost:
-            homes[k] = min(load, key=load.__getitem__)
-            load[homes[k]] += 1.0 / workers[homes[k]]
+            owners[k] = min(load, key=load.__getitem__)
+            load[owners[k]] += 1.0 / workers[owners[k]]
         again = [_runs(parts, plan.length)[k] for k in lost]
-        for k, future in zip(lost, self._map("run", load_run, again, homes=[homes[k] for k in lost])):
+        for k, future in zip(lost, self._map("run", load_run, again, owners=[owners[k] for k in lost])):
             runs[k] = future
-        return plan._replace(runs=runs, homes=homes)
+        return plan._replace(runs=runs, owners=owners)
 
     def _memory(self) -> float:
         """Bytes that all workers may take."""
@@ -335,8 +336,8 @@ class Cluster:
     def _waits_in_vain(self) -> bool:
         """Whether a worker that was asked for is gone, and the others have nothing of ours to do."""
         workers = self.client.nthreads()
-        homes = {home for plan in self._plans for home in plan.homes or ()}
-        if not workers or homes <= set(workers):
+        owners = {owner for plan in self._plans for owner in plan.owners or ()}
+        if not workers or owners <= set(workers):
             return False
         mine = f"-{os.getpid()}-"
         return not any(mine in str(key) for keys in self.client.processing().values() for key in keys)
@@ -381,15 +382,15 @@ def made_run(data: Carried, run: list[Any]) -> Carried:
     return Carried([aligned(part.function(value)) for part, value in zip(run, data.value)])
 
 
-def step_run(data: Carried, *, step: Step, told: Carried, combine: Combine | None) -> Carried:
+def step_run(data: Carried, *, step: Step, params: Carried, combine: Combine | None) -> Carried:
     """Steps over a run of parts that this worker keeps."""
-    return _put_together(step, told, data.value, combine)
+    return _put_together(step, params, data.value, combine)
 
 
-def stream_run(run: list[Any], *, step: Step, told: Carried, combine: Combine | None) -> Carried:
+def stream_run(run: list[Any], *, step: Step, params: Carried, combine: Combine | None) -> Carried:
     """Steps over a run of parts, of which two are in memory."""
     with memory_used_again():
-        return _put_together(step, told, read_ahead(_loaded, run, min(1, len(run) - 1), _pool()), combine)
+        return _put_together(step, params, read_ahead(_loaded, run, min(1, len(run) - 1), _pool()), combine)
 
 
 @cache
@@ -398,9 +399,9 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_MOST_READERS, thread_name_prefix="bagwise-ahead")
 
 
-def _put_together(step: Step, told: Carried, loaded: Iterable[Any], combine: Combine | None) -> Carried:
+def _put_together(step: Step, params: Carried, loaded: Iterable[Any], combine: Combine | None) -> Carried:
     _one_thread()
-    values = steps(step, told.value, loaded)
+    values = steps(step, params.value, loaded)
     return Carried(list(values) if combine is None else ordered_sum(values, combine))
 
 

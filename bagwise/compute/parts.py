@@ -107,9 +107,9 @@ class Parts:
         """
         common = _digest(function) if self.streamed else ""
         items = [_Mapped(self, k, function, common) for k in range(len(self))]
-        for item, told in zip(items, each or ()):
-            item.function = partial(function, told)
-            item.content += _digest(told) if self.streamed else ""
+        for item, own in zip(items, each or ()):
+            item.function = partial(function, own)
+            item.content += _digest(own) if self.streamed else ""
         mapped = Parts(items, streamed=self.streamed, one_thread=self.one_thread)
         mapped.before = self if self.streamed else None
         return mapped
@@ -277,7 +277,7 @@ def map_reduce(step: Step, params: Any, parts: Parts, combine: Combine | None = 
         A pure function of parameters and the data of one part, found by name in other processes. It returns
         numbers, arrays, None, or tuples, lists and dicts of them.
     params : object
-        What the step is told; the same for all parts.
+        Parameters of the step; the same for all parts.
     parts : Parts
         The data.
     combine : callable, optional

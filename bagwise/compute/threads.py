@@ -191,15 +191,18 @@ def openmp_threads(n_jobs: int | None) -> AbstractContextManager[Any]:
     return libraries().limit(limits=threads(n_jobs), user_api="openmp")
 
 
+_libraries: tuple[int, Any] = (0, None)
+
+
 def libraries() -> ThreadpoolController:
-    """Libraries in memory that have threads of their own."""
-    return _libraries(len(sys.modules))
+    """Libraries in memory that have threads of their own.
 
-
-@lru_cache(maxsize=1)
-def _libraries(n_modules: int) -> ThreadpoolController:
-    """Looking for them takes as long as a small fit, and only imports bring new ones."""
-    return ThreadpoolController()
+    Looking for them takes as long as a small fit, and only imports bring new ones.
+    """
+    global _libraries
+    if _libraries[0] != len(sys.modules):
+        _libraries = len(sys.modules), ThreadpoolController()
+    return _libraries[1]
 
 
 # ----------------------------------------------------------------------

@@ -12,6 +12,8 @@ import numpy as np
 from scipy import stats
 
 from bagwise.metrics import HIGHER_IS_BETTER
+from bagwise.report.plots import plot_comparison
+from bagwise.report.tables import measure_title, table
 
 _LOWER = {name for name, higher in HIGHER_IS_BETTER.items() if not higher}
 _SHOWN = (
@@ -173,8 +175,6 @@ class Comparison:
 
     def table(self, style: Any = "text") -> Any:
         """Mean and standard deviation of every measure, and CPU seconds of a fit, best model first."""
-        from bagwise.report.tables import measure_title, table
-
         shown = [name for name in _SHOWN if any(name in fit.measures for fit in self.fits)]
         if self.measure not in shown:
             shown = [self.measure, *shown]
@@ -187,8 +187,6 @@ class Comparison:
 
     def difference_table(self, style: Any = "text") -> Any:
         """Differences to the best model with their intervals."""
-        from bagwise.report.tables import table
-
         rows = [
             [
                 d.model,
@@ -203,8 +201,6 @@ class Comparison:
 
     def plot(self, figure: Any = None) -> Any:
         """Every fold as a point, the mean as a bar, best model on top."""
-        from bagwise.report.plots import plot_comparison
-
         return plot_comparison(self, figure)
 
     def to_frame(self) -> Any:

@@ -78,7 +78,7 @@ def test_same_bits(expected, shards, cluster, monkeypatch, runs, keep):
     for name in LEARNERS if keep and task == 0 else ["ored"]:
         same_bits(LEARNERS[name]().fit(shards), expected[name])
         plan = cluster._plans[-1]
-        assert (plan.length == 1) == (task == 0) and (plan.homes is not None) == (keep > 0), plan
+        assert (plan.length == 1) == (task == 0) and (plan.owners is not None) == (keep > 0), plan
     model = expected["ored"]
     np.testing.assert_array_equal(model.predict(shards), model.predict(shards.load().bags))
     cluster.forget()
@@ -145,16 +145,16 @@ def test_runs_of_workers_that_are_gone_are_shared_evenly(monkeypatch):
     plan = room._Plan("data", 2, list("abcdef"), ["w1", "w2", "w3"] * 2)
     there, asked = room.Cluster(None), []
 
-    def load(name, function, runs, homes):
-        asked.append((runs, homes))
-        return [f"{home} {run}" for run, home in zip(runs, homes)]
+    def load(name, function, runs, owners):
+        asked.append((runs, owners))
+        return [f"{owner} {run}" for run, owner in zip(runs, owners)]
 
     monkeypatch.setattr(there, "_map", load)
     parts = Parts(list(range(11)))
     assert there._moved(plan, parts, {"w1": 1, "w2": 1, "w3": 1, "w4": 1}) is plan and not asked
     assert there._moved(plan, parts, {}) is plan  # nobody is there to load them
     moved = there._moved(plan, parts, {"w1": 1, "w4": 2})
-    assert moved.homes == ["w1", "w4", "w4", "w1", "w4", "w4"]
+    assert moved.owners == ["w1", "w4", "w4", "w1", "w4", "w4"]
     assert asked == [([[2, 3], [4, 5], [8, 9], [10]], ["w4"] * 4)]
     assert moved.runs == ["a", "w4 [2, 3]", "w4 [4, 5]", "d", "w4 [8, 9]", "w4 [10]"]
 

@@ -115,8 +115,8 @@ def test_eight_processes(client, shards, expected):
         assert cluster.n_workers == 8 and len(set(client.run(os.getpid).values())) == 8
         for name in ("ored", "mimlfast"):
             same_bits(LEARNERS[name]().fit(shards), models[name])
-        homes = cluster._plans[-1].homes
-        assert len(set(homes)) == 8 and max(map(homes.count, homes)) <= 2
+        owners = cluster._plans[-1].owners
+        assert len(set(owners)) == 8 and max(map(owners.count, owners)) <= 2
         model = models["ored"]
         np.testing.assert_array_equal(model.predict(shards), model.predict(shards.load().bags))
 

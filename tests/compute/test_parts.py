@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from bagwise.compute.aligned import Carried, _spare, aligned, aligned_empty, memory_used_again
+from bagwise.compute.aligned import Carried, _pool, aligned, aligned_empty, memory_used_again
 from bagwise.compute.journal import checkpoint
 from bagwise.compute.parts import Parts, add, map_parts, map_reduce, ordered_sum, watched
 from bagwise.compute.threads import read_ahead
@@ -143,8 +143,8 @@ def test_memory_is_used_again_only_when_nothing_holds_it():
         assert less.ctypes.data == where
         del less
         tiny = aligned_empty((20_000,), np.float64)  # not worth a piece as large
-        assert tiny.ctypes.data != where and len(_spare.pieces) == 1
+        assert tiny.ctypes.data != where and len(_pool.pieces) == 1
         large = aligned_empty((900_000,), np.float64)  # nor does a small one wait where arrays have grown
-        assert large.ctypes.data != where and not _spare.pieces
+        assert large.ctypes.data != where and not _pool.pieces
     del other  # after the last stream nothing waits
     assert aligned_empty((300_000,), np.float64).flags.writeable

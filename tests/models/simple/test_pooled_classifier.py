@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from bagwise import Bags
 from bagwise.checks import sample_bags
 from bagwise.models import PooledClassifier
-from bagwise.preprocessing.pooling import bag_statistics
+from bagwise.preprocessing import bag_statistics
 
 STATISTICS = ("mean", "std", "min", "max", "sum", 0.0, 0.1, 0.5, 0.9, 1, "size")
 

@@ -10,7 +10,7 @@ from bagwise import Bags
 from bagwise.datasets.synthetic import make_miml
 from bagwise.models import PooledLogisticRegression
 from bagwise.models.simple.pooled_logistic import loss_and_gradient
-from bagwise.preprocessing.pooling import bag_statistics
+from bagwise.preprocessing import bag_statistics
 
 
 def test_the_same_as_scikit_learn():
