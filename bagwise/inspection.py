@@ -11,8 +11,8 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from bagwise.bags import Bags, MultiViewBags
-from bagwise.base import best_rows, is_list_of_bags
 from bagwise.bags.frames import pandas
+from bagwise.base import best_rows, is_list_of_bags
 
 __all__ = [
     "annotate",

@@ -42,10 +42,10 @@ from bagwise.models import (
     MIMLBoost,
 )
 from bagwise.models.diverse_density.diverse_density import densest
-from bagwise.models.diverse_density.objective import NoisyOr
+from bagwise.models.diverse_density.kernels import NoisyOr
 from bagwise.models.svm.miles import bag_similarities
 from bagwise.models.svm.milis import _machine
-from bagwise.models.topics import alignment
+from bagwise.models.topics import dba as alignment
 from bagwise.registry import get_estimator
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "models" / "svm"))

@@ -24,7 +24,7 @@ from bagwise.metrics import ranking_loss
 from bagwise.models import MIMLGP, MMMIL, MIMLFast, ORedLogisticRegression
 from bagwise.models.deep.losses import bag_losses
 from bagwise.models.deep.network import Network, Plan
-from bagwise.models.distance.hausdorff import hausdorff_distances
+from bagwise.models.distance.kernels import hausdorff_distances
 from bagwise.models.mm_mil.card import Answers
 from bagwise.models.mm_mil.card_features import CardFeatures, FeaturesOf
 from bagwise.models.mm_mil.objective import BagLosses
@@ -32,7 +32,7 @@ from bagwise.models.ored.card import likelihood_on_card
 from bagwise.models.ored.parts import Setup, Treatment
 from bagwise.models.ored.union_posterior import union_residual
 from bagwise.models.ored.union_torch import groups_of, union_residuals
-from bagwise.models.svm.set_kernel import set_kernel
+from bagwise.models.svm.kernels import set_kernel
 
 CARD = torch.device("cuda")
 

@@ -16,7 +16,7 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from bagwise import load_dataset
-from bagwise.models.distance.hausdorff import hausdorff_distances
+from bagwise.models.distance.kernels import hausdorff_distances
 
 
 def cpu(function, repeats):

@@ -99,7 +99,8 @@ def library_forest(
 @contextmanager
 def forests_by(grow):
     """BagClassifier with this in place of ``grow_forest``."""
-    from bagwise.models.auto import fitting, instances
+    from bagwise.compute.torch_move import fitting
+    from bagwise.models.auto import instances
 
     before = instances.grow_forest
     instances.grow_forest = fitting.grow_forest = grow
@@ -111,7 +112,7 @@ def forests_by(grow):
 
 def trees(given):
     """BagClassifier as a whole with either forest, and growing and asking a forest alone."""
-    from bagwise.models.auto.forest import grow_forest
+    from bagwise.models.auto.fit_forest import grow_forest
 
     ways = {"ours": grow_forest, "sklearn": library_forest}
     names = ("average_precision", "ranking_loss", "hamming_loss", "fit", "predict")

@@ -22,7 +22,7 @@ from sklearn.metrics import roc_auc_score
 from bagwise import load_dataset, metrics
 from bagwise.compute.segment import segment_max
 from bagwise.models import BagClassifier, ORedLogisticRegression
-from bagwise.models.auto.logistic import sum_rows
+from bagwise.models.auto.fit_linear import sum_rows
 
 SETS = ("mltm_dbpedia", "mltm_reuters")
 

@@ -22,7 +22,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.compute.aligned import aligned_empty
-from bagwise.compute.parts import Held, Parts, map_reduce
+from bagwise.compute.parts import Parts, add, map_reduce
 
 SCALINGS = ("standard", "minmax", "l2", "none")
 TEXT_SHARE = 0.1  # share of values that are not zero below which instances count as text
@@ -84,7 +84,11 @@ def learn_scaling(
     >>> float(scaling.shift[0]), scaling.factor
     (3.0, array([0.5, 0. ]))
     """
-    return scaling_of(Held(positive_rows(X, weights)), kind, X.shape[1], X.dtype, text=text)
+    data = positive_rows(X, weights)
+    if kind == "standard" and text is None:
+        text = is_text(data[0])
+    # in memory there is one part, and nothing to add up
+    return _learned(lambda part_of, size, _: part_of(size, data), kind, X.shape[1], X.dtype, bool(text))
 
 
 def positive_rows(X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
@@ -110,23 +114,34 @@ def scaling_of(parts: Parts, kind: str, n_features: int, dtype: Any, *, text: bo
     text : bool, optional
         Whether they count as text; None looks at them.
     """
+    if kind == "standard" and text is None:
+        text = text_in_parts(parts)
+
+    def total(part_of: Any, size: Any, join: Any) -> Any:
+        return map_reduce(part_of, size, parts, join)
+
+    return _learned(total, kind, n_features, dtype, bool(text))
+
+
+def _learned(total: Any, kind: str, n_features: int, dtype: Any, text: bool) -> Scaling:
+    """The scaling, from sums over all instances: ``total(part_of, size, join)`` makes one."""
     shift, factor = np.zeros(n_features), np.ones(n_features)
     if kind == "minmax":
-        low, high = map_reduce(_range, None, parts, _wider)
+        low, high = total(_range, None, _wider)
         return Scaling(kind, shift, _reciprocal(high - low, np.maximum(np.abs(low), np.abs(high)), dtype))
     if kind != "standard":
         return Scaling(kind, shift, factor)
-    if text is None:
-        text = text_in_parts(parts)
     if text:
-        squares, share = map_reduce(_squares, None, parts)
+        squares, share = total(_squares, None, add)
         mean_square = squares / share if share > 0 else 0.0
         return Scaling(kind, shift, factor / np.sqrt(mean_square) if mean_square > 0 else factor)
     with np.errstate(over="ignore", invalid="ignore"):
-        shift, spread = _mean_and_spread(parts, None)
+        _, shift, variance = total(_moments, None, _joined_moments)
+        spread = np.sqrt(variance)
     if not np.isfinite(spread).all():  # squares beyond the range of numbers: take them of smaller values
-        size = map_reduce(_largest, None, parts, np.maximum)
-        shift, spread = (part * size for part in _mean_and_spread(parts, size))
+        size = total(_largest, None, np.maximum)
+        _, shift, variance = total(_moments, size, _joined_moments)
+        shift, spread = shift * size, np.sqrt(variance) * size
     return standard_scaling(shift, spread, dtype)
 
 
@@ -256,12 +271,6 @@ def _squares(_: None, data: Any) -> tuple[float, float]:
         return float(squares.sum()), float(np.count_nonzero(values))
     each = np.repeat(weights, np.diff(X.indptr)) if sparse.issparse(X) else weights[:, None]
     return float((squares * each).sum()), float(((values != 0) * each).sum())
-
-
-def _mean_and_spread(parts: Parts, size: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each feature, in double precision, in one pass over the parts."""
-    _total, mean, variance = map_reduce(_moments, size, parts, _joined_moments)
-    return mean, np.sqrt(variance)
 
 
 def _moments(size: Any, data: Any) -> tuple[float, np.ndarray, np.ndarray]:

@@ -13,6 +13,7 @@ from bagwise.base import MIMLClassifier, Traits, is_list_of_bags
 from bagwise.base._fits import check_takes_shards
 from bagwise.base.blocks import Blocks
 from bagwise.base.parameters import JOBS, Choice, HasMethod, Whole
+from bagwise.compute.calibration import best_offset
 from bagwise.compute.threads import run
 from bagwise.inspection import instance_scores
 from bagwise.models._shared.held_out import MultilabelKFold
@@ -82,7 +83,7 @@ class LabelThresholds(MIMLClassifier):
         held_out = cross_val_predict(
             clone(self.estimator), bags, Y, cv=cv, method="decision_function", n_jobs=self.n_jobs
         )
-        self.thresholds_ = np.array([best_threshold(s, y, self.measure) for s, y in zip(held_out.T, Y.T)])
+        self.thresholds_ = _best_thresholds(held_out, Y, self.measure)
         self.estimator_ = clone(self.estimator).fit(bags, Y)
 
     def _fit_blocks(self, blocks: Blocks) -> None:
@@ -96,7 +97,7 @@ class LabelThresholds(MIMLClassifier):
         for train, test in self._folds(Y):
             part = clone(self.estimator).fit(shards[train])
             held_out[test] = part.decision_function(shards[test])
-        self.thresholds_ = np.array([best_threshold(s, y, self.measure) for s, y in zip(held_out.T, Y.T)])
+        self.thresholds_ = _best_thresholds(held_out, Y, self.measure)
         self.estimator_ = clone(self.estimator).fit(shards)
 
     def _folds(self, Y: np.ndarray) -> list[Any]:
@@ -118,29 +119,9 @@ class LabelThresholds(MIMLClassifier):
         return instance_scores(self.estimator_, bags)
 
 
-def best_threshold(scores: np.ndarray, truth: np.ndarray, measure: str) -> float:
-    """Threshold on scores that makes ``scores > threshold`` agree best with the truth.
-
-    Examples
-    --------
-    >>> float(best_threshold(np.array([1.0, 2.0, 3.0]), np.array([0, 1, 1]), "f1"))
-    1.5
-    """
-    levels = np.unique(scores)
-    between = (levels[1:] + levels[:-1]) / 2.0
-    cuts = np.concatenate([[np.nextafter(levels[0], -np.inf)], between, [levels[-1]], [0.0]])
-    order = np.sort(scores[truth > 0])
-    n_positive = len(order)
-    predicted = len(scores) - np.searchsorted(np.sort(scores), cuts, side="right")
-    hits = n_positive - np.searchsorted(order, cuts, side="right")
-    if measure == "f1":
-        quality = np.divide(
-            2.0 * hits, predicted + n_positive, out=np.zeros(len(cuts)), where=predicted + n_positive > 0
-        )
-    else:
-        quality = (hits + (len(scores) - n_positive) - (predicted - hits)) / len(scores)
-    best = np.flatnonzero(quality >= quality.max() - 1e-12)
-    return cuts[best[np.abs(cuts[best]).argmin()]]
+def _best_thresholds(scores: np.ndarray, Y: np.ndarray, measure: str) -> np.ndarray:
+    measure = "f1" if measure == "f1" else "errors"
+    return np.array([best_offset(s, y, measure, apart=False) for s, y in zip(scores.T, Y.T)])
 
 
 # ----------------------------------------------------------------------

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 _PLACES = {
     # The default
-    "BagClassifier": "bagwise.models.auto.classifier",
+    "BagClassifier": "bagwise.models.auto.estimator",
     # Bounds that every table needs
-    "MIMLDummy": "bagwise.models.bounds.dummy",
-    "SingleInstanceLogisticRegression": "bagwise.models.bounds.single_instance",
-    "PooledClassifier": "bagwise.models.pooled.classifier",
-    "PooledLogisticRegression": "bagwise.models.pooled.logistic",
+    "MIMLDummy": "bagwise.models.simple.dummy",
+    "SingleInstanceLogisticRegression": "bagwise.models.simple.single_instance",
+    "PooledClassifier": "bagwise.models.simple.pooled_classifier",
+    "PooledLogisticRegression": "bagwise.models.simple.pooled_logistic",
     # Which instance carries which label, exactly
     "ORedClassifier": "bagwise.models.ored.classifier",
     "ORedLogisticRegression": "bagwise.models.ored.estimator",
@@ -48,7 +48,7 @@ _PLACES = {
     # Binary concepts with many faces, and one label against the rest
     "MMMIL": "bagwise.models.mm_mil.estimator",
     "select_n_clusters": "bagwise.models.mm_mil.estimator",
-    "OneVsRestMIL": "bagwise.models.wrappers.one_vs_rest",
+    "OneVsRestMIL": "bagwise.models.simple.one_vs_rest",
     # One label at a time, by neighbours
     "CitationKNN": "bagwise.models.distance.citation_knn",
     # Points that bags of a label come near to
@@ -67,9 +67,7 @@ _PLACES = {
 }
 
 if TYPE_CHECKING:
-    from bagwise.models.auto.classifier import BagClassifier
-    from bagwise.models.bounds.dummy import MIMLDummy
-    from bagwise.models.bounds.single_instance import SingleInstanceLogisticRegression
+    from bagwise.models.auto.estimator import BagClassifier
     from bagwise.models.deep.estimator import DeepMIML
     from bagwise.models.distance.citation_knn import CitationKNN
     from bagwise.models.distance.miml_knn import MIMLKNN
@@ -89,8 +87,11 @@ if TYPE_CHECKING:
     from bagwise.models.mm_mil.estimator import MMMIL, select_n_clusters
     from bagwise.models.ored.classifier import ORedClassifier
     from bagwise.models.ored.estimator import ORedLogisticRegression
-    from bagwise.models.pooled.classifier import PooledClassifier
-    from bagwise.models.pooled.logistic import PooledLogisticRegression
+    from bagwise.models.simple.dummy import MIMLDummy
+    from bagwise.models.simple.one_vs_rest import OneVsRestMIL
+    from bagwise.models.simple.pooled_classifier import PooledClassifier
+    from bagwise.models.simple.pooled_logistic import PooledLogisticRegression
+    from bagwise.models.simple.single_instance import SingleInstanceLogisticRegression
     from bagwise.models.svm.codebook_svm import CodebookSVM
     from bagwise.models.svm.cs_mi_svm import CSMISVM
     from bagwise.models.svm.cs_svm import CSSVM
@@ -105,7 +106,6 @@ if TYPE_CHECKING:
     from bagwise.models.svm.set_kernel_svm import SetKernelSVM
     from bagwise.models.topics.dba import DBA
     from bagwise.models.topics.m3lda import M3LDA
-    from bagwise.models.wrappers.one_vs_rest import OneVsRestMIL
 
 __all__ = [
     "CSMISVM",

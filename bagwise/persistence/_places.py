@@ -17,7 +17,7 @@ from bagwise import bags, base, metrics, model_selection, models, preprocessing
 from bagwise.compute.scaling import Scaling
 from bagwise.media.recipe import transformers
 from bagwise.metrics.table import _Scorer
-from bagwise.models.auto.classifier import PARTS
+from bagwise.models.auto.estimator import PARTS
 from bagwise.utils.sklearn_compat import trusted_names
 
 __all__ = ["skops"]

@@ -11,7 +11,6 @@ from bagwise.errors import DataError
 from bagwise.inspection import annotate, instance_scores, key_instances
 from bagwise.metrics import average_precision, get_scorer
 from bagwise.model_selection import LabelThresholds, MultilabelKFold, cross_val_instance_scores
-from bagwise.model_selection.thresholds import best_threshold
 from bagwise.models import MIMLDummy, SingleInstanceLogisticRegression
 from bagwise.preprocessing import OnInstances
 
@@ -43,24 +42,6 @@ def test_multilabel_folds_take_classes_and_refuse_nonsense():
         next(MultilabelKFold(3).split(y))
     with pytest.raises(DataError, match="n_splits=20"):
         next(MultilabelKFold(20).split(y, y))
-
-
-@pytest.mark.parametrize("measure", ["f1", "accuracy"])
-def test_best_threshold_against_trying_everything(measure):
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        scores = rng.integers(-3, 4, 12) / 2.0
-        truth = rng.integers(0, 2, 12)
-
-        def quality(t, scores=scores, truth=truth):
-            predicted = scores > t
-            if measure == "accuracy":
-                return (predicted == truth).mean()
-            denominator = predicted.sum() + truth.sum()
-            return 2 * (predicted & (truth == 1)).sum() / denominator if denominator else 0.0
-
-        best = max(quality(t) for t in np.linspace(-2.3, 2.3, 93))
-        assert quality(best_threshold(scores, truth, measure)) == pytest.approx(best)
 
 
 def test_label_thresholds_help_a_dummy_recover_rare_labels(data):

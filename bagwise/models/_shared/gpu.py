@@ -211,7 +211,7 @@ def _moments(
 # The matrix of all pairs is never whole: some rows of one set at a time beside all of the other. Blocks
 # that do not fit the GPU are halved. Squared distances are ``|x|^2 + |z|^2 - 2 x'z`` of centred
 # instances, so equal instances are at a distance of rounding, where the compiled loops of
-# `bagwise.models.distance.hausdorff` give exactly 0. All three terms come out of one product, of
+# `bagwise.models.distance.kernels` give exactly 0. All three terms come out of one product, of
 # instances with two more columns: what goes over the pairs once more costs as much as the product itself.
 
 
@@ -262,7 +262,7 @@ def kernel_sums(
 
 
 def hausdorff(X, offsets, Z, z_offsets, kind: str, device: Any) -> np.ndarray:
-    """Hausdorff distances of every pair of bags; kinds as in `bagwise.models.distance.hausdorff`.
+    """Hausdorff distances of every pair of bags; kinds as in `bagwise.models.distance.kernels`.
 
     Examples
     --------

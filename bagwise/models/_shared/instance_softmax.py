@@ -10,8 +10,9 @@ from scipy.special import log_softmax
 
 from bagwise.bags import Bags
 from bagwise.base import NO_LABEL, MIMLClassifier
+from bagwise.compute.calibration import Calibration, calibrate
 from bagwise.compute.segment import segment_max, segment_sum
-from bagwise.models._shared.held_out import Calibration, calibrate, held_out_scores
+from bagwise.models._shared.held_out import held_out_scores
 from bagwise.models._shared.scores import margins
 
 NEVER = -700.0  # logit of a class without any training instance: probability 0 to double precision

@@ -8,8 +8,7 @@ from sklearn.utils import check_random_state
 
 from bagwise.base import Traits
 from bagwise.base.parameters import Number, Seed
-from bagwise.models.distance.base import DEVICE, RATIO, SCALING, DistanceClassifier
-from bagwise.models.distance.medoids import k_medoids, n_medoids
+from bagwise.models.distance.base import DEVICE, RATIO, SCALING, DistanceClassifier, k_medoids, n_medoids
 
 
 class MIMLNN(DistanceClassifier):
@@ -27,7 +26,7 @@ class MIMLNN(DistanceClassifier):
         nothing.
         There is no intercept, so scores depend on the size of distances, and scaling matters.
     device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
-        Where distances are computed; "auto" takes a card if there is one and pairs of instances are many.
+        Where distances are computed; "auto" takes a GPU if there is one and pairs of instances are many.
     random_state : int, RandomState instance or None, default=None
         Seed of the medoids.
 

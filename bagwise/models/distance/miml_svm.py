@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
 from sklearn.utils import check_random_state
 
 from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Seed
-from bagwise.models._shared.scores import each_label
-from bagwise.models._shared.svm import (
+from bagwise.models.distance.base import DEVICE, RATIO, SCALING, DistanceClassifier, k_medoids, n_medoids
+from bagwise.models.svm.base import (
     MACHINE,
     gram,
     labels_by_rule,
-    precomputed_machine,
+    machines_on,
     resolve_gamma,
-    weights_of,
 )
-from bagwise.models.distance.base import DEVICE, RATIO, SCALING, DistanceClassifier
-from bagwise.models.distance.medoids import k_medoids, n_medoids
 
 
 class MIMLSVM(DistanceClassifier):
@@ -42,7 +38,7 @@ class MIMLSVM(DistanceClassifier):
         instances (a constant one is ignored), each instance divided by its length (for counts of words), or
         nothing.
     device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
-        Where distances are computed; "auto" takes a card if there is one and pairs of instances are many.
+        Where distances are computed; "auto" takes a GPU if there is one and pairs of instances are many.
     n_jobs : int, optional
         Labels learned at a time.
     random_state : int, RandomState instance or None, default=None
@@ -142,14 +138,11 @@ class MIMLSVM(DistanceClassifier):
         phi = D[:, self.medoids_]
         self.gamma_ = resolve_gamma(self.gamma, phi, whole=True)
         K = gram(self.kernel, self.gamma_, phi, phi)
-        machines = each_label(precomputed_machine, Y, self.n_jobs, K, self.C)
-        self.support_, self.dual_coef_, self.intercept_ = weights_of(machines, len(K))
+        self.support_, self.dual_coef_, self.intercept_ = machines_on(K, Y, self.C, self.n_jobs)
         self.support_features_ = phi[self.support_]
         return self.medoids_
 
     def _score(self, D):
-        if len(self.support_) == 0:  # every label is constant
-            return np.zeros((len(D), len(self.intercept_)))
         return gram(self.kernel, self.gamma_, D, self.support_features_) @ self.dual_coef_ + self.intercept_
 
     def _predict(self, bags, scores):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from bagwise.base import Traits
+from bagwise.compute.optim import Minima, minimise_many
 from bagwise.compute.threads import small_products
 from bagwise.models._shared.scores import each_label
-from bagwise.models.diverse_density.base import CONCEPTS, ConceptClassifier
-from bagwise.models.diverse_density.descent import Minima, minimise_many
-from bagwise.models.diverse_density.objective import NoisyOr, log_odds, noisy_or
-from bagwise.models.diverse_density.starts import starting_rows
+from bagwise.models.diverse_density.base import CONCEPTS, ConceptClassifier, starting_rows
+from bagwise.models.diverse_density.kernels import NoisyOr, log_odds, noisy_or
 from bagwise.models.svm.base import CELLS
 
 _AT_A_TIME = 256  # starts; more gain nothing

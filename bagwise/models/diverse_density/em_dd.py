@@ -9,9 +9,8 @@ from bagwise.base import Traits
 from bagwise.base.parameters import Choice
 from bagwise.compute.segment import segment_max
 from bagwise.models._shared.scores import each_label
-from bagwise.models.diverse_density.base import CONCEPTS, ConceptClassifier
-from bagwise.models.diverse_density.em import all_runs, best_run, learn_by_em
-from bagwise.models.diverse_density.objective import FLOOR, log_odds
+from bagwise.models.diverse_density.base import CONCEPTS, ConceptClassifier, all_runs, best_run, learn_by_em
+from bagwise.models.diverse_density.kernels import FLOOR, log_odds
 
 
 class EMDD(ConceptClassifier):

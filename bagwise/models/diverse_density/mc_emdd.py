@@ -9,9 +9,8 @@ from bagwise.base import Traits
 from bagwise.base.parameters import Whole
 from bagwise.compute.segment import segment_max
 from bagwise.models._shared.scores import each_label
-from bagwise.models.diverse_density.base import CONCEPTS, ConceptClassifier, dense
-from bagwise.models.diverse_density.em import best_run, learn_by_em
-from bagwise.models.diverse_density.objective import distances, log_odds
+from bagwise.models.diverse_density.base import CONCEPTS, ConceptClassifier, best_run, dense, learn_by_em
+from bagwise.models.diverse_density.kernels import distances, log_odds
 
 
 class MCEMDD(ConceptClassifier):

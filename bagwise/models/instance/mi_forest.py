@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
+import sklearn
 from scipy import sparse
+from scipy.special import expit
+from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import check_random_state
 
 from bagwise.base import MIMLClassifier, Traits
 from bagwise.base.parameters import JOBS, Choice, Flag, Number, Seed, Whole
 from bagwise.compute.scaling import Scaling, in_single, single_scaling
-from bagwise.compute.segment import segment_max
+from bagwise.compute.segment import segment_argmax, segment_max
+from bagwise.compute.threads import in_threads
 from bagwise.models._shared.scores import each_label
-from bagwise.models._shared.svm import constant_scores, put_constants
-from bagwise.models.instance.annealing import Plan, anneal, mean_votes
+from bagwise.models.svm.base import constant_scores, put_constants
 from bagwise.utils.arrays import check_memory
 
 
@@ -201,3 +205,204 @@ def as_tree_input(X: Any, scaling: Scaling) -> np.ndarray:
         check_memory(4.0 * X.shape[0] * X.shape[1], what, "select features first")
         return in_single(X, scaling).toarray()
     return np.ascontiguousarray(in_single(X, scaling))
+
+
+# ----------------------------------------------------------------------
+# Deterministic annealing of the labels of instances, round by round with a forest grown on them
+
+
+class Plan(NamedTuple):
+    """What all labels share."""
+
+    seeds: list[int]  # of the trees
+    settings: dict[str, Any]  # of the trees
+    temperatures: np.ndarray
+    balanced: bool  # whether both classes weigh the same in the sample of a tree
+    unseen: bool  # whether margins come from trees that have not seen an instance
+    n_jobs: int | None
+
+
+def anneal(y: np.ndarray, X: np.ndarray, offsets: np.ndarray, plan: Plan) -> tuple[list[Any], np.ndarray]:
+    """Forest of one label, and the probabilities from which its trees drew their labels."""
+    n, sizes = X.shape[0], np.diff(offsets)
+    inside = np.flatnonzero(np.repeat(y > 0, sizes))  # instances of positive bags
+    starts = np.concatenate([[0], np.cumsum(sizes[y > 0])])
+    p = np.zeros(n)
+    p[inside] = 1.0
+    samples = [Sample.of(seed, n, inside) for seed in plan.seeds]
+    forest = _grow(X, p, samples, [], plan)
+    if len(inside) == len(starts) - 1:  # bags of one instance: nothing to draw
+        return forest, p
+    rows = X[inside]
+    seen = np.array([sample.counts[inside] > 0 for sample in samples])
+    in_bag = seen if plan.unseen else np.zeros_like(seen)
+    for temperature in plan.temperatures:
+        F = _votes_out_of_bag(in_bag, forest, rows, plan.n_jobs)
+        p[inside] = expit((2.0 * F - 1.0) / temperature)
+        p[inside[segment_argmax(F, starts)]] = 1.0
+        forest = _grow(X, p, samples, forest, plan)
+    return forest, p
+
+
+class Sample(NamedTuple):
+    """What a tree sees: how often each instance, and the numbers that decide on labels in positive bags."""
+
+    counts: np.ndarray
+    numbers: np.ndarray  # below the probability of an instance: it is positive for this tree
+    labels: np.ndarray  # those of the tree as it is now
+
+    @classmethod
+    def of(cls, seed: int, n: int, inside: np.ndarray) -> Sample:
+        """Bootstrap as scikit-learn draws it; numbers for the instances of positive bags."""
+        counts = np.bincount(np.random.RandomState(seed).randint(0, n, n), minlength=n)
+        numbers = np.zeros(n)
+        numbers[inside] = np.random.default_rng(seed).random(len(inside))
+        return cls(counts, numbers, np.zeros(n))
+
+
+def _grow(X: Any, p: np.ndarray, samples: list[Sample], forest: list[Any], plan: Plan) -> list[Any]:
+    """Every tree anew on its sample, with labels of its own by the probabilities p.
+
+    A tree none of whose labels has changed would be the same again, and stays.
+    """
+
+    def some(first: int, last: int) -> list[Any]:
+        trees = []
+        for t in range(first, last):
+            counts, numbers, before = samples[t]
+            labels = (numbers < p).astype(np.float64)
+            if forest and np.array_equal(labels[counts > 0], before[counts > 0]):
+                trees.append(forest[t])
+                continue
+            before[:] = labels
+            weights = counts.astype(np.float64)
+            positive, total = weights @ labels, weights.sum()
+            if plan.balanced and 0 < positive < total:
+                # whole numbers, in which sums over instances are exact; trees mind no common factor
+                weights *= np.where(labels > 0, total - positive, positive)
+            trees.append(grow_tree(X, labels, weights, plan.seeds[t], plan.settings))
+        return trees
+
+    parts = in_threads(some, len(plan.seeds), plan.n_jobs)
+    return [tree for trees in parts for tree in trees]
+
+
+def _votes_out_of_bag(in_bag: np.ndarray, trees: list[Any], X: Any, n_jobs: int | None) -> np.ndarray:
+    """Mean vote of the trees for which an instance is out of bag; of all trees where it is so for none."""
+    votes = np.empty((len(trees), X.shape[0]))
+
+    def some(first: int, last: int) -> None:
+        for t in range(first, last):
+            votes[t] = votes_of(trees[t], X)
+
+    in_threads(some, len(trees), n_jobs)
+    allowed = ~in_bag | in_bag.all(axis=0)
+    return (votes * allowed).sum(axis=0) / allowed.sum(axis=0)
+
+
+def mean_votes(trees: list[Any], X: Any, n_jobs: int | None) -> np.ndarray:
+    """Mean over trees of the share of positive training instances in the leaf of each row."""
+    out = np.zeros(X.shape[0])
+
+    def some(first: int, last: int) -> None:
+        rows = X[first:last]
+        for tree in trees:
+            out[first:last] += votes_of(tree, rows)
+
+    in_threads(some, X.shape[0], n_jobs, smallest=1024)
+    return out / len(trees)
+
+
+# ----------------------------------------------------------------------
+# Trees of one forest after another on the same instances, without a check of these for every tree
+#
+# On a few hundred bags `DecisionTreeClassifier.fit` spends two fifths of its time on checks of
+# parameters, labels and weights, which annealing makes itself and which are right. What grows a tree
+# inside of it is not public, though: it is used with the versions of scikit-learn in which it was read,
+# once it has grown the tree of `fit` on a small problem. Elsewhere `fit` grows all trees.
+
+
+_KNOWN = ("1.6.", "1.7.", "1.8.", "1.9.")  # in another one a part that is used wrongly may end the process
+
+
+def grow_tree(
+    X: np.ndarray, labels: np.ndarray, weights: np.ndarray, seed: int, settings: dict[str, Any]
+) -> DecisionTreeClassifier:
+    """Tree of instances in single precision, with labels 0 and 1, both of them present.
+
+    Examples
+    --------
+    >>> X, labels = np.arange(6, dtype=np.float32)[:, None], np.array([0.0, 0, 0, 1, 1, 1])
+    >>> votes_of(grow_tree(X, labels, np.ones(6), 0, {"max_depth": 1}), X)
+    array([0., 0., 0., 1., 1., 1.])
+    """
+    grow = _grown_inside if _inside_is_known() else _grown_by_fit
+    return grow(X, labels, weights, seed, settings)
+
+
+def votes_of(tree: DecisionTreeClassifier, X: np.ndarray) -> np.ndarray:
+    """Share of positive training instances in the leaf of each row."""
+    return tree.predict_proba(X, check_input=False)[:, 1]
+
+
+def _grown_by_fit(
+    X: np.ndarray, labels: np.ndarray, weights: np.ndarray, seed: int, settings: dict[str, Any]
+) -> DecisionTreeClassifier:
+    tree = DecisionTreeClassifier(random_state=seed, **settings)
+    return tree.fit(X, labels, sample_weight=weights, check_input=False)
+
+
+def _grown_inside(
+    X: np.ndarray, labels: np.ndarray, weights: np.ndarray, seed: int, settings: dict[str, Any]
+) -> DecisionTreeClassifier:
+    """What `fit` does after its checks."""
+    from sklearn.tree._criterion import Gini
+    from sklearn.tree._splitter import BestSplitter
+    from sklearn.tree._tree import DepthFirstTreeBuilder, Tree
+
+    tree = DecisionTreeClassifier(random_state=seed, **settings)
+    tree.n_features_in_, tree.n_outputs_ = X.shape[1], 1
+    tree.classes_, tree.n_classes_ = np.array([0.0, 1.0]), np.intp(2)
+    tree.max_features_ = _n_features_tried(tree.max_features, X.shape[1])
+    classes, leaf = np.array([2], dtype=np.intp), tree.min_samples_leaf
+    depth = np.iinfo(np.int32).max if tree.max_depth is None else tree.max_depth
+    rng = np.random.RandomState(seed)
+    splitter = BestSplitter(Gini(1, classes), tree.max_features_, leaf, 0.0, rng, None)
+    tree.tree_ = Tree(X.shape[1], classes, 1)
+    builder = DepthFirstTreeBuilder(splitter, max(2, 2 * leaf), leaf, 0.0, depth, 0.0)
+    builder.build(tree.tree_, X, labels[:, None], weights, None)
+    return tree
+
+
+def _n_features_tried(share: str | float | None, n_features: int) -> int:
+    if share is None:
+        return n_features
+    if isinstance(share, str):
+        return max(1, int({"sqrt": np.sqrt, "log2": np.log2}[share](n_features)))
+    return max(1, int(share * n_features))
+
+
+@cache
+def _inside_is_known() -> bool:
+    """Whether the inner parts of this scikit-learn grow the trees that `fit` grows."""
+    if not sklearn.__version__.startswith(_KNOWN):
+        return False
+    rng = np.random.RandomState(0)
+    X, weights = rng.normal(size=(40, 5)).astype(np.float32), rng.randint(0, 3, 40).astype(np.float64)
+    problem = X, (X[:, 0] + X[:, 1] > 0).astype(np.float64), weights, 1
+    for settings in ({"max_depth": None, "max_features": "sqrt"}, {"max_depth": 3, "min_samples_leaf": 2}):
+        try:
+            ours = _grown_inside(*problem, settings)
+            same = _state(ours) == _state(_grown_by_fit(*problem, settings))
+        except Exception:  # whatever has changed: there is another way
+            return False
+        if not same:
+            return False
+    return True
+
+
+def _state(tree: DecisionTreeClassifier) -> list[Any]:
+    """All that a fitted tree holds, in a form that can be compared."""
+    inner = tree.tree_.__getstate__()
+    arrays = [inner["nodes"].tobytes(), inner["values"].tobytes()]
+    return [*arrays, {k: np.asarray(v).tolist() for k, v in sorted(vars(tree).items()) if k != "tree_"}]

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from bagwise.base import NO_LABEL, MIMLClassifier, Traits
 from bagwise.base.parameters import Choice, Flag, Number, Whole
+from bagwise.compute.calibration import best_offset
+from bagwise.compute.optim import minimise
 from bagwise.compute.scaling import apply_scaling, learn_scaling
-from bagwise.compute.segment import segment_max
+from bagwise.compute.segment import segment_argmax, segment_max, segment_softmax
 from bagwise.compute.threads import small_products
 from bagwise.models._shared.instance_softmax import (
     product_size,
 )
-from bagwise.models._shared.scores import best_offset
-from bagwise.models.instance.rank_loss_phases import RankLossProblem, lbfgs_phase, pegasos_phase, run_phases
-
-_SOLVERS = {"lbfgs": lbfgs_phase, "pegasos": pegasos_phase}
+from bagwise.models.instance.kernels import rank_hinge
+from bagwise.models.svm.base import bag_matrix
 
 
 class RankLossSIM(MIMLClassifier):
@@ -105,7 +107,7 @@ class RankLossSIM(MIMLClassifier):
     _parameters = {
         "alpha": Number(above=0),
         "support": Choice("softmax", "max"),
-        "solver": Choice(*_SOLVERS),
+        "solver": Choice("lbfgs", "pegasos"),
         "n_phases": Whole(1),
         "max_iter": Whole(1),
         "tol": Number(0),
@@ -148,11 +150,10 @@ class RankLossSIM(MIMLClassifier):
         scaling = learn_scaling(bags.X, "standard" if self.standardize else "none")
         X = apply_scaling(bags.X, scaling, bags.dtype)
         problem = RankLossProblem(X, bags.offsets, Y, self.alpha, self.support)
-        smoothing = self.smoothing if self.solver == "lbfgs" else 0.0
+        # subgradient steps take the hinge as it is
+        phase, smoothing = (lbfgs_phase, self.smoothing) if self.solver == "lbfgs" else (pegasos_phase, 0.0)
         with small_products(product_size(X, Y.shape[1])):
-            W, history = run_phases(
-                problem, _SOLVERS[self.solver], self.n_phases, self.max_iter, smoothing, self.tol
-            )
+            W, history = run_phases(problem, phase, self.n_phases, self.max_iter, smoothing, self.tol)
         self.coef_, self.intercept_ = scaling.weights_as_given(W[:, :-1], W[:, -1])
         self.objective_, self.n_iter_ = np.array(history), len(history) - 1
         self.threshold_ = 0.0
@@ -175,3 +176,119 @@ class RankLossSIM(MIMLClassifier):
         carried = labels != NO_LABEL
         chosen[bags.index[carried], labels[carried]] = True
         return chosen
+
+
+# ----------------------------------------------------------------------
+# The two solvers of rank-loss support instance machines: phases of convex problems over frozen supports
+
+
+class RankLossProblem:
+    """The objective on scaled features; ``W`` has a column for every feature and one for the constant.
+
+    Parameters
+    ----------
+    X : array or CSR matrix of shape (n_instances, n_features)
+        Scaled features.
+    offsets : int array of shape (n_bags + 1,)
+        Bag ``b`` owns the rows ``offsets[b]:offsets[b + 1]``.
+    Y : int array of shape (n_bags, n_labels)
+        Labels.
+    alpha : float
+        Weight lambda of ``|W|^2 / 2``.
+    support : {"softmax", "max"}
+        What stands for a bag.
+    """
+
+    def __init__(self, X: Any, offsets: np.ndarray, Y: np.ndarray, alpha: float, support: str):
+        self.X, self.offsets, self.alpha, self.support = (
+            X.astype(np.float64, copy=False),
+            offsets,
+            alpha,
+            support,
+        )
+        self.index = np.repeat(np.arange(len(Y)), np.diff(offsets))
+        # Sums over bags as a product: thousands of small ones do not pay for waking threads each time.
+        self.pool = bag_matrix(offsets, np.ones(int(offsets[-1])))
+        # A single label has nothing to be ranked against but its absence, of constant score 0.
+        self.alone = Y.shape[1] == 1
+        self.Y = np.column_stack([Y, 1 - Y]) if self.alone else Y
+        self.shape = (Y.shape[1], X.shape[1] + 1)
+
+    def linear(self, W: np.ndarray) -> np.ndarray:
+        """Linear scores of every instance."""
+        return np.asarray(self.X @ W[:, :-1].T) + W[:, -1]
+
+    def weights(self, W: np.ndarray) -> np.ndarray:
+        """Share of every instance in the support instance of its bag and every label; the mean at W = 0."""
+        F = self.linear(W)
+        if self.support == "softmax" or not W.any():
+            return segment_softmax(F, self.offsets)
+        A = np.zeros_like(F)
+        A[segment_argmax(F, self.offsets), np.arange(F.shape[1])] = 1.0
+        return A
+
+    def losses(self, G: np.ndarray, smoothing: float) -> tuple[float, np.ndarray]:
+        """Mean loss over bags and its slope in the scores of bags."""
+        if self.alone:
+            G = np.column_stack([G, np.zeros(len(G))])
+        losses, slopes = rank_hinge(G, self.Y, smoothing)
+        return float(losses.mean()), slopes[:, : self.shape[0]] / len(G)
+
+    def frozen(self, W: np.ndarray, A: np.ndarray, smoothing: float) -> tuple[float, np.ndarray]:
+        """Objective over the support instances given by ``A``, and its (sub)gradient: convex in ``W``."""
+        G = self.pool @ (A * self.linear(W))
+        loss, slopes = self.losses(G, smoothing)
+        D = A * slopes[self.index]
+        gradient = self.alpha * W
+        gradient[:, :-1] += np.asarray(self.X.T @ D).T
+        gradient[:, -1] += D.sum(axis=0)
+        return 0.5 * self.alpha * float(np.vdot(W, W)) + loss, gradient
+
+    def objective(self, W: np.ndarray) -> float:
+        """Objective with the hinge as it is and the support instances of ``W`` itself."""
+        F = self.linear(W)
+        if self.support == "softmax":
+            G = self.pool @ (segment_softmax(F, self.offsets) * F)
+        else:
+            G = segment_max(F, self.offsets)
+        return 0.5 * self.alpha * float(np.vdot(W, W)) + self.losses(G, 0.0)[0]
+
+
+def lbfgs_phase(problem: RankLossProblem, W: np.ndarray, A: np.ndarray, n_steps: int, smoothing: float):
+    """Minimise the smoothed objective over frozen support instances, from where the last phase ended."""
+    limits: dict[str, Any] = {"max_iter": n_steps, "max_calls": 2 * n_steps, "least_fall": 1e-13, "tol": 1e-8}
+    return minimise(lambda V: problem.frozen(V, A, smoothing), W, **limits).x
+
+
+def pegasos_phase(problem: RankLossProblem, W: np.ndarray, A: np.ndarray, n_steps: int, smoothing: float):
+    """Take subgradient steps of length 1 / (lambda t) over all bags, each projected to |W| <= lambda^-1/2.
+
+    The first step has length 1 / lambda and forgets where the phase began.
+    """
+    alpha = problem.alpha
+    for t in range(1, n_steps + 1):
+        W = W - problem.frozen(W, A, smoothing)[1] / (alpha * t)
+        length = np.sqrt(alpha) * np.linalg.norm(W)
+        if length > 1.0:
+            W = W / length
+    return W
+
+
+def run_phases(problem: RankLossProblem, phase, n_phases: int, n_steps: int, smoothing: float, tol: float):
+    """Alternate between support instances and weights.
+
+    Returns
+    -------
+    W : ndarray of shape (n_labels, n_features + 1)
+        Weights after the last phase.
+    history : list of float
+        Objective of the zero weights and after every phase.
+    """
+    W = np.zeros(problem.shape)
+    history = [problem.objective(W)]
+    for _ in range(n_phases):
+        W = phase(problem, W, problem.weights(W), n_steps, smoothing)
+        history.append(problem.objective(W))
+        if abs(history[-2] - history[-1]) <= tol * max(abs(history[-2]), abs(history[-1])):
+            break
+    return W, history

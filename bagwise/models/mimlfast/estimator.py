@@ -13,9 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 from bagwise.base import MIMLClassifier, Traits, best_rows
 from bagwise.base._labels import check_piece
 from bagwise.base.parameters import check_parameters
+from bagwise.compute.calibration import best_offset
 from bagwise.compute.devices import gpu_for
 from bagwise.compute.threads import Workers
-from bagwise.models._shared.scores import best_offset, margins
+from bagwise.models._shared.scores import margins
 from bagwise.models.mimlfast.forward import N_SLICES, make_forward
 from bagwise.models.mimlfast.plan import PARAMETERS, RULES, SMALL, make_plan
 from bagwise.models.mimlfast.predict import bag_scores, instance_scores, sub_concepts

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bagwise.models._shared.scores import best_offset
+from bagwise.compute.calibration import best_offset
 from bagwise.models.mimlfast.batches import BatchTrainer
 from bagwise.models.mimlfast.forward import Forward
 from bagwise.models.mimlfast.memory import LabelRows

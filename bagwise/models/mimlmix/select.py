@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags
+from bagwise.compute.calibration import best_offset
 from bagwise.metrics import average_precision
 from bagwise.models.mimlmix.em import Layout, train
 from bagwise.models.mimlmix.predict import infer_block, likelihoods
@@ -180,10 +181,4 @@ def best_threshold(truth: np.ndarray, scores: np.ndarray) -> float:
     >>> best_threshold(np.array([1, 0, 1, 0]), np.array([4.0, 1.0, 3.0, 2.0]))
     2.5
     """
-    order = np.argsort(-scores, kind="stable")
-    gain = np.cumsum(np.where(truth[order] > 0, 1, -1))
-    best = int(gain.argmax())
-    if gain[best] <= 0:
-        return float(np.nextafter(scores.max(), np.inf))
-    below = scores[order[best + 1]] if best + 1 < len(order) else 0.0
-    return float((scores[order[best]] + below) / 2.0)
+    return best_offset(scores, truth, near=float(scores.max()), apart=False)  # the fewest labels among equals

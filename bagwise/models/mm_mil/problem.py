@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 
 from bagwise.base.blocks import evenly
 from bagwise.compute.memo import remembered
+from bagwise.compute.optim import minimise
 from bagwise.compute.segment import segment_argmax
 from bagwise.models.mm_mil.objective import BagLosses, Descended
 
@@ -35,9 +35,8 @@ def inherited_expert(objective: Descended) -> np.ndarray:
 
     An instance weighs one over the size of its bag; both classes weigh the same, as many bags as there are.
     """
-    start, options = np.zeros(objective.shape).ravel(), {"maxiter": EXPERT_ITERATIONS}
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
-    return found.x.reshape(objective.shape)[:, 0]
+    start = np.zeros(objective.shape).ravel()
+    return minimise(objective, start, max_iter=EXPERT_ITERATIONS).x.reshape(objective.shape)[:, 0]
 
 
 @remembered

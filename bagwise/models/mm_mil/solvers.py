@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import softmax
 
+from bagwise.compute.optim import minimise
 from bagwise.compute.threads import small_products
 from bagwise.models.mm_mil.objective import (
     activations,
@@ -110,16 +110,17 @@ class _Descent:
 
     def descend(self, sharpness: float, max_iter: int, tol: float) -> None:
         self.objective.sharpness = sharpness
-        result = minimize(
+        found = minimise(
             self.objective,
             self.x,
-            jac=True,
-            method="L-BFGS-B",
-            callback=lambda _: self.history.append(self.objective.hard),
-            options={"maxiter": max_iter, "maxcor": _MEMORY, "ftol": tol, "gtol": 1e-6, "maxls": 40},
+            max_iter=max_iter,
+            memory=_MEMORY,
+            least_fall=tol,
+            tol=1e-6,
+            tries=40,
+            watch=lambda: self.history.append(self.objective.hard),
         )
-        self.x = result.x
-        self.at_rest = result.nit < max_iter
+        self.x, self.at_rest = found.x, found.at_rest
 
 
 def solve_em(problem: Problem, P: np.ndarray, max_iter: int, tol: float, *, printed: bool) -> Solution:
@@ -185,10 +186,5 @@ def _minimise(
     function: Callable[..., tuple[float, np.ndarray]], start: np.ndarray, *arguments: Any
 ) -> tuple[np.ndarray, float]:
     """L-BFGS over a matrix, the first argument of the function; point and value."""
-
-    def flat(x: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = function(x.reshape(start.shape), *arguments)
-        return value, gradient.ravel()
-
-    found = minimize(flat, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _SUB_ITERATIONS})
-    return found.x.reshape(start.shape), float(found.fun)
+    found = minimise(lambda x: function(x, *arguments), start, max_iter=_SUB_ITERATIONS)
+    return found.x, found.value

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 
+from bagwise.compute.optim import minimise
 from bagwise.models.mm_mil.objective import sp2_tight
 
 _NOISE = 0.01  # of the experts around their common start, relative to its length
@@ -41,16 +41,8 @@ def _by_gates(rows, which, n_clusters, expert, lam, rng):
     """Softmax regression of gates on clusters; experts a little off the common one."""
     Z = np.column_stack([rows, np.ones(len(rows))])
     q = np.eye(n_clusters)[which]
-
-    def value_and_gradient(x):
-        value, gradient = sp2_tight(x.reshape(-1, n_clusters), Z, q, lam)
-        return value, gradient.ravel()
-
-    start = np.zeros(Z.shape[1] * n_clusters)
-    options = {"maxiter": _START_ITERATIONS}
-    W = minimize(value_and_gradient, start, jac=True, method="L-BFGS-B", options=options).x.reshape(
-        -1, n_clusters
-    )
+    start = np.zeros((Z.shape[1], n_clusters))
+    W = minimise(lambda x: sp2_tight(x, Z, q, lam), start, max_iter=_START_ITERATIONS).x
     # equal experts and equal gates would stay equal for ever
     T = expert[:, None] + _noise(expert, (len(expert), n_clusters), rng)
     return np.hstack([T, W + _noise(W, W.shape, rng)])

@@ -15,17 +15,11 @@ import numpy as np
 from sklearn.base import clone
 
 from bagwise.base.blocks import Block, Blocks
+from bagwise.compute.calibration import Calibration, calibrate, log_loss
 from bagwise.compute.parts import map_parts, map_reduce
 from bagwise.compute.scaling import TEXT_SHARE
 from bagwise.errors import DataError
-from bagwise.models._shared.held_out import (
-    Calibration,
-    HeldOut,
-    calibrate,
-    held_out_blocks,
-    labels_of,
-    log_loss,
-)
+from bagwise.models._shared.held_out import HeldOut, held_out_blocks, labels_of
 from bagwise.models.ored.parts import facts_in_memory, first_facts
 
 __all__ = ["Setting", "choose", "settings"]

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from bagwise.bags import instance_rows
+from bagwise.compute.optim import minimise
 from bagwise.models.ored.union_posterior import EXACT, UnionPass, union_posterior
 
 
@@ -178,24 +178,15 @@ def climb_lbfgs(problem: Any, W: np.ndarray, *, max_iter: int, tol: float) -> tu
 
     ``problem`` has ``value_and_gradient(W)``, a ``shape`` and a ``weight``, that of all bags together.
     """
-    history: list[float] = []
     total = max(problem.weight, np.finfo(float).tiny)  # per bag, so that tol means the same
 
-    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = problem.value_and_gradient(flat.reshape(problem.shape))
-        if not history:
-            history.append(value)  # where it starts
-        return -value / total, -gradient.ravel() / total
+    def loss(W: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = problem.value_and_gradient(W)
+        return -value, -gradient
 
-    result = minimize(
-        loss,
-        W.ravel(),
-        jac=True,
-        method="L-BFGS-B",
-        callback=lambda intermediate_result: history.append(-float(intermediate_result.fun) * total),
-        options={"maxiter": max_iter, "gtol": tol, "ftol": 64 * np.finfo(float).eps, "maxls": 50},
-    )
-    return result.x.reshape(problem.shape), history
+    options: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "least_fall": 64 * np.finfo(float).eps}
+    found = minimise(loss, W.reshape(problem.shape), unit=total, tries=50, **options)
+    return found.x, [-value for value in found.history]
 
 
 def log_normaliser(F: np.ndarray) -> np.ndarray:

@@ -7,10 +7,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Seed, Whole
-from bagwise.models._shared.codebook import learn_codebook, nearest_word
-from bagwise.models._shared.scores import each_label
-from bagwise.models._shared.svm import MACHINE, gram, precomputed_machine, resolve_gamma, weights_of
-from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, blocks
+from bagwise.models.svm.base import (
+    CELLS,
+    MACHINE,
+    SCALING,
+    ScaledClassifier,
+    blocks,
+    gram,
+    learn_codebook,
+    machines_on,
+    nearest_word,
+    resolve_gamma,
+)
 
 
 class CodebookSVM(ScaledClassifier):
@@ -137,8 +145,7 @@ class CodebookSVM(ScaledClassifier):
         H = self._histograms(X, offsets)
         self.gamma_ = resolve_gamma(self.gamma, H, whole=True)
         K = gram(self.kernel, self.gamma_, H, H)
-        machines = each_label(precomputed_machine, Y, self.n_jobs, K, self.C)
-        self.support_, self.dual_coef_, self.intercept_ = weights_of(machines, len(K))
+        self.support_, self.dual_coef_, self.intercept_ = machines_on(K, Y, self.C, self.n_jobs)
         self.support_histograms_ = H[self.support_]
 
     def _histograms(self, X, offsets):
@@ -152,8 +159,6 @@ class CodebookSVM(ScaledClassifier):
         return len(self.words_) + len(self.support_)
 
     def _score(self, X, offsets):
-        if len(self.support_) == 0:  # every label is constant
-            return np.zeros((len(offsets) - 1, len(self.intercept_)))
         K = gram(self.kernel, self.gamma_, self._histograms(X, offsets), self.support_histograms_)
         return K @ self.dual_coef_ + self.intercept_
 

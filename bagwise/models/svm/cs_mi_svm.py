@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Whole
-from bagwise.models._shared.svm import MACHINE
-from bagwise.models.svm.base import SCALING
+from bagwise.models.svm.base import MACHINE, SCALING
 from bagwise.models.svm.mi_svm import MISVM, learn_label
 
 
@@ -95,7 +94,7 @@ class CSMISVM(MISVM):
 
     _parameters = {**MACHINE, "scaling": SCALING, "max_iter": Whole(1), "n_jobs": JOBS}
 
-    margin = "bag"  # what `MISVM` is told beside; no parameters here
+    margin = "bag"  # settings of `MISVM` that are no parameters here
     positive_weight = 1.0
 
     def __init__(self, *, kernel="rbf", gamma="scale", C=8.0, scaling="standard", max_iter=50, n_jobs=None):

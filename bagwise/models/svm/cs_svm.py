@@ -15,16 +15,20 @@ from bagwise.compute.scaling import apply_scaling, learn_scaling
 from bagwise.compute.segment import segment_sum
 from bagwise.errors import DataError
 from bagwise.models._shared.scores import each_label
-from bagwise.models._shared.svm import (
+from bagwise.models.svm.base import (
+    CELLS,
     MACHINE,
+    SCALING,
+    bag_matrix,
+    blocks,
     constant_scores,
     gram,
     precomputed_machine,
     put_constants,
     resolve_gamma,
+    short_indices,
     weights_of,
 )
-from bagwise.models.svm.base import CELLS, SCALING, bag_matrix, blocks, short_indices
 from bagwise.utils.arrays import check_memory
 
 _ONLY = "bags"  # name of the view of bags that have one

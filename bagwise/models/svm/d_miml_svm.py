@@ -10,13 +10,11 @@ from scipy import sparse
 from bagwise.base import Traits
 from bagwise.base.parameters import Number, Whole
 from bagwise.compute.segment import segment_max, segment_mean
-from bagwise.models._shared.svm import MACHINE, gram, resolve_gamma
-from bagwise.models.svm.base import SCALING, ScaledClassifier
-from bagwise.models.svm.coupled import Coupled, Solution, maximise
-from bagwise.models.svm.landmarks import landmark_span
+from bagwise.models.svm.base import MACHINE, SCALING, InstanceClassifier, gram, resolve_gamma
+from bagwise.models.svm.kernels_landmarks import Coupled, Solution, landmark_span, maximise
 
 
-class DMIMLSVM(ScaledClassifier):
+class DMIMLSVM(InstanceClassifier):
     r"""Learn functions of bags and instances whose value for a bag agrees with its best instance.
 
     A bag is compared with others by all pairs of their instances (the averaged set kernel), an instance is a
@@ -147,7 +145,10 @@ class DMIMLSVM(ScaledClassifier):
 
     def _scaled(self, X):
         X = super()._scaled(X)
-        return with_constant(X) if self.kernel == "linear" else X
+        if self.kernel != "linear":
+            return X
+        one = np.ones((X.shape[0], 1))  # a feature more, for the intercept
+        return sparse.hstack([X, one], format="csr") if sparse.issparse(X) else np.hstack([X, one])
 
     def _learn(self, X, offsets, Y):
         self.gamma_ = resolve_gamma(self.gamma, X)
@@ -182,20 +183,11 @@ class DMIMLSVM(ScaledClassifier):
     def _width(self):
         return self.coef_.shape[0]
 
-    def _instance_score(self, X, offsets=None):
+    def _instance_score(self, X, offsets):
         return gram(self.kernel, self.gamma_, X, self.landmarks_) @ self.coef_
 
     def _score(self, X, offsets):
-        return segment_mean(self._instance_score(X), offsets)
-
-    def _instance_scores(self, bags):
-        return self._in_blocks(self._instance_score, bags)
-
-
-def with_constant(X):
-    """Instances with a feature more that is always 1."""
-    one = np.ones((X.shape[0], 1))
-    return sparse.hstack([X, one], format="csr") if sparse.issparse(X) else np.concatenate([X, one], axis=1)
+        return segment_mean(self._instance_score(X, offsets), offsets)
 
 
 def label_kernel(n_labels: int, sharing: float) -> np.ndarray:

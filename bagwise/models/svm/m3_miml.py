@@ -6,19 +6,20 @@ import numpy as np
 
 from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice
-from bagwise.compute.segment import segment_max
 from bagwise.compute.threads import small_products
 from bagwise.models._shared.scores import each_label
-from bagwise.models._shared.svm import (
+from bagwise.models.svm.base import (
+    CELLS,
     MACHINE,
+    SCALING,
+    InstanceClassifier,
     gram,
     labels_by_rule,
     precomputed_machine,
     resolve_gamma,
     weights_of,
 )
-from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier
-from bagwise.models.svm.set_kernel import set_kernel
+from bagwise.models.svm.kernels import set_kernel
 from bagwise.utils.arrays import check_memory
 
 _AT_A_TIME = 2000  # negative instances that join the machine of a label at a time
@@ -26,7 +27,7 @@ _TOL = 1e-4  # of the machines; with 1e-6 those of Scene take minutes at larger 
 _CLOSE = 1e-3  # how far inside the margin an example may lie before it must join
 
 
-class M3MIML(ScaledClassifier):
+class M3MIML(InstanceClassifier):
     r"""Maximum margin machines of instances: the mean of a positive bag, every instance of a negative one.
 
     Parameters
@@ -141,20 +142,12 @@ class M3MIML(ScaledClassifier):
     def _width(self):
         return len(self.support_)
 
-    def _instance_score(self, X, offsets=None):
-        if len(self.support_) == 0:  # every label is constant
-            return np.zeros((X.shape[0], len(self.intercept_)))
+    def _instance_score(self, X, offsets):
         K = gram(self.kernel, self.gamma_, X, self.support_vectors_)
         return K @ self.dual_coef_ + self.intercept_
 
-    def _score(self, X, offsets):
-        return segment_max(self._instance_score(X), offsets)
-
     def _predict(self, bags, scores):
         return labels_by_rule(self.threshold_rule, scores, self.constant_scores_)
-
-    def _instance_scores(self, bags):
-        return self._in_blocks(self._instance_score, bags)
 
 
 def learn_label(y, X, offsets, gamma, C):

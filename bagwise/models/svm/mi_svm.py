@@ -9,15 +9,23 @@ from sklearn.svm import SVC
 
 from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Number, Whole
-from bagwise.compute.segment import segment_argmax, segment_max, segment_mean
+from bagwise.compute.segment import segment_argmax, segment_mean
 from bagwise.compute.threads import small_products
 from bagwise.errors import warn
 from bagwise.models._shared.scores import each_label
-from bagwise.models._shared.svm import MACHINE, gram, resolve_gamma, weights_of
-from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, bag_matrix
+from bagwise.models.svm.base import (
+    CELLS,
+    MACHINE,
+    SCALING,
+    InstanceClassifier,
+    bag_matrix,
+    gram,
+    resolve_gamma,
+    weights_of,
+)
 
 
-class MISVM(ScaledClassifier):
+class MISVM(InstanceClassifier):
     r"""Support vector machine over instances whose labels, or witnesses, are learned along.
 
     A bag is positive if its best instance is. With ``margin="bag"`` (MI-SVM) each positive bag is represented
@@ -143,7 +151,11 @@ class MISVM(ScaledClassifier):
         self.gamma_ = resolve_gamma(self.gamma, X)
         Z = X
         if self.margin == "bag":
-            Z = _stack(X, _means(X, offsets))
+            if sparse.issparse(X):
+                means = bag_matrix(offsets, 1.0 / np.repeat(np.diff(offsets), np.diff(offsets))) @ X
+                Z = sparse.vstack([X, means], format="csr")
+            else:
+                Z = np.concatenate([X, segment_mean(X, offsets)])
         settings = {name: getattr(self, name) for name in ("margin", "kernel", "C", "max_iter")}
         settings |= {"gamma": self.gamma_, "positive_weight": self.positive_weight}
         found = each_label(self._learn_label, Y, self.n_jobs, Z, offsets, settings)
@@ -174,18 +186,10 @@ class MISVM(ScaledClassifier):
     def _width(self):
         return 1 if self.kernel == "linear" else len(self.dual_coef_)
 
-    def _instance_score(self, X, offsets=None):
+    def _instance_score(self, X, offsets):
         if self.kernel == "linear":
             return np.asarray(X @ self.coef_.T) + self.intercept_
-        if len(self.dual_coef_) == 0:  # every label is constant
-            return np.zeros((X.shape[0], len(self.intercept_)))
         return gram("rbf", self.gamma_, X, self.support_vectors_) @ self.dual_coef_ + self.intercept_
-
-    def _score(self, X, offsets):
-        return segment_max(self._instance_score(X), offsets)
-
-    def _instance_scores(self, bags):
-        return self._in_blocks(self._instance_score, bags)
 
 
 def learn_label(y, Z, offsets, settings):
@@ -246,7 +250,8 @@ def _machine(Z, positive, negative, weight, settings):
         class_weight={1: weight, 0: 1.0},
         cache_size=500,
     ).fit(Z[rows], y)
-    support, dual, b = rows[svm.support_], np.asarray(_dense(svm.dual_coef_))[0], float(svm.intercept_[0])
+    dual = svm.dual_coef_.toarray() if sparse.issparse(svm.dual_coef_) else svm.dual_coef_
+    support, dual, b = rows[svm.support_], np.asarray(dual)[0], float(svm.intercept_[0])
     f = _outputs(Z[support], Z, (support, dual, b), settings)
     signs = np.where(svm.support_ < len(positive), 1.0, -1.0)
     costs = settings["C"] * np.where(signs > 0, weight, 1.0)
@@ -267,17 +272,3 @@ def _outputs(X, Z, machine, settings):
             for a in range(0, X.shape[0], step)
         ]
     return np.concatenate(parts) + b
-
-
-def _means(X, offsets):
-    if sparse.issparse(X):
-        return bag_matrix(offsets, 1.0 / np.repeat(np.diff(offsets), np.diff(offsets))) @ X
-    return segment_mean(X, offsets)
-
-
-def _stack(X, M):
-    return sparse.vstack([X, M], format="csr") if sparse.issparse(X) else np.concatenate([X, M])
-
-
-def _dense(A):
-    return A.toarray() if sparse.issparse(A) else A

@@ -14,8 +14,7 @@ from bagwise.compute.segment import segment_max, segment_sum
 from bagwise.compute.threads import small_products
 from bagwise.errors import warn
 from bagwise.models._shared.scores import each_label
-from bagwise.models._shared.svm import MACHINE, resolve_gamma
-from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, row_blocks
+from bagwise.models.svm.base import CELLS, MACHINE, SCALING, InstanceClassifier, resolve_gamma, row_blocks
 from bagwise.utils.arrays import check_memory
 from bagwise.utils.progress import progress
 
@@ -29,7 +28,7 @@ _WORTH_A_BAR = 1 << 31  # pairs of instances from which a terminal shows how far
 _TIED = 1.0 - 1e-12  # instances this close to the most similar one share what it brings
 
 
-class MILES(ScaledClassifier):
+class MILES(InstanceClassifier):
     r"""Describe a bag by its similarity to every training instance and select by a 1-norm machine.
 
     Parameters
@@ -152,10 +151,7 @@ class MILES(ScaledClassifier):
         S = bag_similarities(X, offsets, self.prototypes_, self.gamma_)
         return S @ self.coef_.T + self.intercept_
 
-    def _instance_scores(self, bags):
-        return self._in_blocks(self._shares, bags)
-
-    def _shares(self, X, offsets):
+    def _instance_score(self, X, offsets):
         """Divide the score of each bag among its instances."""
         sizes = np.diff(offsets)
         if len(self.prototype_rows_) == 0:

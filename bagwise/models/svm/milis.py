@@ -11,8 +11,7 @@ from bagwise.base.parameters import JOBS, Choice, Number, Whole
 from bagwise.compute.segment import segment_argmax
 from bagwise.compute.threads import run, small_products
 from bagwise.errors import warn
-from bagwise.models._shared.svm import MACHINE, gram, resolve_gamma
-from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier
+from bagwise.models.svm.base import CELLS, MACHINE, SCALING, ScaledClassifier, gram, resolve_gamma
 from bagwise.models.svm.miles import bag_similarities
 
 _SCALE = 10.0  # of the feature whose weight is the intercept: its penalty is a hundredth of that of others
@@ -168,9 +167,6 @@ class MILIS(ScaledClassifier):
         if len(self.prototype_rows_) == 0:
             return np.tile(self.intercept_, (len(offsets) - 1, 1))
         return bag_similarities(X, offsets, self.prototypes_, self.gamma_) @ self.coef_.T + self.intercept_
-
-    def _instance_scores(self, bags):
-        return self._scores(bags.singletons())
 
 
 def negative_density(X, offsets, Y, gamma):

@@ -9,16 +9,15 @@ from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Device, Number
 from bagwise.compute.segment import segment_sum
 from bagwise.compute.threads import small_products
-from bagwise.models._shared.scores import each_label
-from bagwise.models._shared.svm import (
+from bagwise.models.svm.base import (
     MACHINE,
-    precomputed_machine,
+    SCALING,
+    ScaledClassifier,
+    machines_on,
     resolve_gamma,
     spread_out,
-    weights_of,
 )
-from bagwise.models.svm.base import SCALING, ScaledClassifier
-from bagwise.models.svm.set_kernel import graph_weights, kernel_of_bags, own_kernels
+from bagwise.models.svm.kernels import graph_weights, kernel_of_bags, own_kernels
 
 
 class SetKernelSVM(ScaledClassifier):
@@ -51,7 +50,7 @@ class SetKernelSVM(ScaledClassifier):
         (sparse ones are divided by one spread, not moved), features divided by their range, instances
         divided by their length, or nothing.
     device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
-        Where kernels are computed; "auto" takes a card if there is one and pairs of instances are many.
+        Where kernels are computed; "auto" takes a GPU if there is one and pairs of instances are many.
     n_jobs : int, optional
         Labels learned at a time.
 
@@ -158,8 +157,7 @@ class SetKernelSVM(ScaledClassifier):
             K = kernel_of_bags((X, offsets, W), None, self._rbf, self.device)
         spread = self.normalization == "spread"
         K, means, unit = spread_out(K) if spread else (K, np.zeros(len(K)), 1.0)
-        machines = each_label(precomputed_machine, Y, self.n_jobs, K, self.C)
-        self.support_, dual, intercept = weights_of(machines, len(K))
+        self.support_, dual, intercept = machines_on(K, Y, self.C, self.n_jobs)
         self.dual_coef_ = dual / unit
         self.intercept_ = intercept - means[self.support_] @ self.dual_coef_
         kept = Bags(X, offsets)[self.support_]

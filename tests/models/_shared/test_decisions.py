@@ -5,8 +5,9 @@ import pytest
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from bagwise.models._shared import held_out as decisions
-from bagwise.models._shared.held_out import calibrate, held_out_scores
+from bagwise.compute import calibration
+from bagwise.compute.calibration import LOG_ODDS, calibrate
+from bagwise.models._shared.held_out import held_out_scores
 
 
 def sample(n=300, n_labels=3, seed=0):
@@ -38,8 +39,7 @@ def test_the_minimum_is_found():
 
 
 def test_without_penalties_each_label_is_a_logistic_regression(monkeypatch):
-    monkeypatch.setattr(decisions, "_SLOPES", 0.0)
-    monkeypatch.setattr(decisions, "_INTERCEPTS", 0.0)
+    monkeypatch.setattr(calibration, "LOG_ODDS", LOG_ODDS._replace(pull=np.zeros(2)))
     scores, Y = sample()
     found = calibrate(scores, Y)
     for label in range(3):

@@ -6,8 +6,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'bagwise[torch]')")
 
 from bagwise.models._shared import gpu as pairs_torch  # noqa: E402
-from bagwise.models.distance.hausdorff import KINDS, hausdorff_distances  # noqa: E402
-from bagwise.models.svm.set_kernel import set_kernel  # noqa: E402
+from bagwise.models.distance.kernels import KINDS, hausdorff_distances  # noqa: E402
+from bagwise.models.svm.kernels import set_kernel  # noqa: E402
 
 CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))
 

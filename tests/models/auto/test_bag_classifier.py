@@ -8,9 +8,11 @@ from bagwise import Bags, MultiViewBags
 from bagwise.checks import sample_bags
 from bagwise.datasets import load_dataset
 from bagwise.models import BagClassifier
-from bagwise.models.auto import classifier, fitting, view
-from bagwise.models.auto.plan import MEMBERS, Plan, plan_for
-from bagwise.models.auto.ranking import fit_rankers
+from bagwise.models.auto import estimator as classifier
+from bagwise.models.auto import fit as fitting
+from bagwise.models.auto import predict as view
+from bagwise.models.auto.fit import MEMBERS, Plan, plan_for
+from bagwise.models.auto.fit_linear import fit_rankers
 
 
 def text_bags(n_bags=150, seed=0, n_words=1200):

@@ -7,7 +7,7 @@ import pytest
 from sklearn.ensemble import ExtraTreesClassifier
 
 from bagwise.errors import DataError
-from bagwise.models.auto.forest import grow_forest
+from bagwise.models.auto.fit_forest import grow_forest
 
 
 def data(n=300, seed=0):

@@ -5,8 +5,8 @@ import pytest
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
-from bagwise.models.auto import ridge
-from bagwise.models.auto.logistic import TermWeights, choose_alpha, fit_logistic, sum_rows
+from bagwise.models.auto import fit_ridge as ridge
+from bagwise.models.auto.fit_linear import TermWeights, choose_alpha, fit_logistic, sum_rows
 
 
 def bags(n_bags=25, d=3, seed=0, largest=5):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from bagwise.errors import DataError
-from bagwise.models.distance import hausdorff
-from bagwise.models.distance.hausdorff import hausdorff_distances
+from bagwise.models.distance import kernels as hausdorff
+from bagwise.models.distance.kernels import hausdorff_distances
 
 KINDS = ("max", "average", "min")
 

@@ -11,8 +11,7 @@ import bagwise
 from bagwise import Bags
 from bagwise.checks import sample_bags
 from bagwise.models import MIMLKNN, MIMLNN, MIMLRBF, MIMLSVM
-from bagwise.models.distance.medoids import k_medoids, n_medoids
-from bagwise.models.distance.neighbours import nearest
+from bagwise.models.distance.base import k_medoids, n_medoids, nearest
 
 FAMILY = [MIMLSVM, MIMLKNN, MIMLRBF, MIMLNN]
 

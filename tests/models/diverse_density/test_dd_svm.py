@@ -7,7 +7,7 @@ from sklearn.svm import SVC
 from toy_bags import planted
 
 from bagwise.models import DDSVM
-from bagwise.models.diverse_density.prototypes import select_maxima
+from bagwise.models.diverse_density.dd_svm import select_maxima
 
 
 def test_maxima_that_are_kept_equal_loops():

@@ -10,7 +10,7 @@ from toy_bags import planted, planted_and_stored
 from bagwise import Bags
 from bagwise.models import DDSVM, EMDD, MCEMDD, DiverseDensity
 from bagwise.models.diverse_density.diverse_density import densest
-from bagwise.models.diverse_density.objective import NoisyOr
+from bagwise.models.diverse_density.kernels import NoisyOr
 
 FAMILY = [
     DiverseDensity(20, random_state=0),

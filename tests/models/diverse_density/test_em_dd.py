@@ -9,9 +9,9 @@ from toy_bags import planted
 
 from bagwise import Bags
 from bagwise.models import EMDD, MCEMDD
-from bagwise.models.diverse_density import em
-from bagwise.models.diverse_density.em import choose, em_runs, reseed
-from bagwise.models.diverse_density.objective import OnePerBag
+from bagwise.models.diverse_density import base as em
+from bagwise.models.diverse_density.base import choose, em_runs, reseed
+from bagwise.models.diverse_density.kernels import OnePerBag
 
 # ---------------------------------------------------------------------- plain references
 

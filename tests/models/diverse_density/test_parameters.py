@@ -7,9 +7,8 @@ from sklearn.svm import SVC
 from toy_bags import planted
 
 from bagwise.models import DDSVM, EMDD, MCEMDD, DiverseDensity
-from bagwise.models.diverse_density.em import choose, reseed
-from bagwise.models.diverse_density.prototypes import find_prototypes
-from bagwise.models.diverse_density.starts import starting_sets
+from bagwise.models.diverse_density.base import choose, reseed, starting_sets
+from bagwise.models.diverse_density.dd_svm import find_prototypes
 
 
 @pytest.mark.parametrize("cls", [DiverseDensity, EMDD, MCEMDD, DDSVM])

@@ -16,9 +16,9 @@ import bagwise
 from bagwise import Bags, load_dataset
 from bagwise.checks import sample_bags
 from bagwise.models import LSBCMM, RankLossSIM
-from bagwise.models.instance.lsb_cmm_em import CandidateModel, log_gates, run_em
-from bagwise.models.instance.rank_loss_kernels import rank_hinge
-from bagwise.models.instance.rank_loss_phases import RankLossProblem, lbfgs_phase
+from bagwise.models.instance.kernels import rank_hinge
+from bagwise.models.instance.lsb_cmm import CandidateModel, log_gates, run_em
+from bagwise.models.instance.rank_loss_sim import RankLossProblem, lbfgs_phase
 
 
 def some_bags(n_bags=12, n_labels=4, n_features=3, seed=0):

@@ -7,8 +7,8 @@ from sklearn.tree import DecisionTreeClassifier
 from toy_bags import planted
 
 from bagwise.models import MIForest
-from bagwise.models.instance import trees
-from bagwise.models.instance.trees import grow_tree, votes_of
+from bagwise.models.instance import mi_forest as trees
+from bagwise.models.instance.mi_forest import grow_tree, votes_of
 
 SETTINGS = [
     {"max_depth": None, "max_features": "sqrt", "min_samples_leaf": 1},

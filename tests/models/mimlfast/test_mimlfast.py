@@ -9,11 +9,11 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from bagwise import Bags
+from bagwise.compute.calibration import best_offset
 from bagwise.datasets import make_msra_like
 from bagwise.datasets.synthetic import make_miml, make_sub_concepts
 from bagwise.metrics import hamming_loss, ranking_loss
 from bagwise.models import MIMLFast
-from bagwise.models._shared.scores import best_offset
 
 SMALL = {"n_components": 12, "n_sub_concepts": 2, "random_state": 0}
 

@@ -15,7 +15,7 @@ from bagwise.checks import all_checks
 from bagwise.datasets import make_miml
 from bagwise.models.mm_mil.estimator import MMMIL, select_n_clusters
 from bagwise.models.mm_mil.features import gaussian_kernel, median_distance, whitening
-from bagwise.models.wrappers.one_vs_rest import OneVsRestMIL
+from bagwise.models.simple.one_vs_rest import OneVsRestMIL
 
 # ---------------------------------------------------------------------- features
 

@@ -6,7 +6,7 @@ from scipy import sparse
 from toy_bags import planted
 
 from bagwise.models import CSMISVM, DMIMLSVM, M3MIML, MILES, MILIS, MISVM, MIGraph, MIMLBoost, SetKernelSVM
-from bagwise.models._shared.svm import resolve_gamma
+from bagwise.models.svm.base import resolve_gamma
 
 MACHINES = [CSMISVM, DMIMLSVM, M3MIML, MILES, MILIS, MISVM, MIGraph, SetKernelSVM]
 

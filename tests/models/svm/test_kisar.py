@@ -7,7 +7,7 @@ from toy_bags import miml, rbf
 
 from bagwise import Bags
 from bagwise.models import KISAR
-from bagwise.models.svm.shared_prototypes import relations, share_prototypes, squared_hinge
+from bagwise.models.svm.kisar import relations, share_prototypes, squared_hinge
 
 
 def kisar_objective(W, b, S, T, R, C):

@@ -12,7 +12,7 @@ from bagwise import Bags
 from bagwise.errors import DataError
 from bagwise.models import MIGraph, SetKernelSVM
 from bagwise.models.svm import mi_graph
-from bagwise.models.svm.graph_edges import bag_edges, edge_features
+from bagwise.models.svm.mi_graph import bag_edges, edge_features
 
 
 def graph(X):

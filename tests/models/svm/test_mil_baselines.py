@@ -62,7 +62,7 @@ def test_blocks_change_nothing(model, monkeypatch):
     whole, instances = model.decision_function(bags), model.instance_scores(bags)
     monkeypatch.setattr("bagwise.models.svm.base.CELLS", 60)
     monkeypatch.setattr("bagwise.models.svm.miles.CELLS", 60)
-    monkeypatch.setattr("bagwise.models.svm.set_kernel._CELLS", 60)
+    monkeypatch.setattr("bagwise.models.svm.kernels._CELLS", 60)
     np.testing.assert_allclose(model.decision_function(bags), whole, atol=1e-10)
     np.testing.assert_allclose(model.instance_scores(bags), instances, atol=1e-10)
 

@@ -8,7 +8,7 @@ from toy_bags import miml, rbf
 
 from bagwise import Bags
 from bagwise.models import MIMLBoost
-from bagwise.models.svm.boosting import best_vote, label_places
+from bagwise.models.svm.miml_boost import best_vote, label_places
 
 
 def test_vote_of_a_machine():

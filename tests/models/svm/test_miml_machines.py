@@ -9,9 +9,8 @@ from toy_bags import miml, rbf
 import bagwise
 from bagwise import Bags
 from bagwise.models import CSMISVM, CSSVM, DMIMLSVM, KISAR, M3MIML, MIMLBoost
-from bagwise.models.svm.boosting import balanced_box, best_intercept, weighted_machine
-from bagwise.models.svm.coupled import Coupled, maximise
-from bagwise.models.svm.landmarks import landmark_span
+from bagwise.models.svm.kernels_landmarks import Coupled, landmark_span, maximise
+from bagwise.models.svm.miml_boost import balanced_box, best_intercept, weighted_machine
 
 FAMILY = [
     MIMLBoost(4, gamma=2.0, random_state=0),
@@ -97,7 +96,7 @@ def test_few_landmarks_are_the_nystrom_approximation():
 def test_no_room_for_the_kernel_is_said_with_advice():
     bags, Y = miml()
     wide = Bags(bags.X, bags.offsets)
-    from bagwise.models.svm import landmarks
+    from bagwise.models.svm import kernels_landmarks as landmarks
 
     def small(n_bytes, what, advice):
         raise MemoryError(f"{what}; {advice}")

@@ -11,7 +11,7 @@ from toy_bags import planted, random_bags, rbf
 
 from bagwise import Bags
 from bagwise.models import MILES, SetKernelSVM
-from bagwise.models.svm.set_kernel import graph_weights, own_kernels, set_kernel
+from bagwise.models.svm.kernels import graph_weights, own_kernels, set_kernel
 
 
 def plain_weights(A, gamma, gaussian, threshold):
@@ -41,7 +41,7 @@ def plain_kernel(A, C, gamma, u, v):
 @pytest.mark.parametrize("as_csr", [False, True])
 @pytest.mark.parametrize("cells", [1, 30, 1 << 19])
 def test_set_kernel_equals_double_loops(gamma, as_csr, cells, monkeypatch):
-    monkeypatch.setattr("bagwise.models.svm.set_kernel._CELLS", cells)
+    monkeypatch.setattr("bagwise.models.svm.kernels._CELLS", cells)
     bags, others = random_bags(7, 3, seed=0), random_bags(5, 3, seed=1)
     u, v = (
         np.random.default_rng(2).random(bags.n_instances),

@@ -12,8 +12,8 @@ from toy_bags import miml
 import bagwise
 from bagwise import Bags
 from bagwise.models import DBA
-from bagwise.models.topics import alignment
-from bagwise.models.topics.alignment import Alignment, Bags2D, Bound
+from bagwise.models.topics import dba as alignment
+from bagwise.models.topics.dba import Alignment, Bags2D, Bound
 
 SETTINGS = Bound(0.7, 0.3, 0.05, True)
 

@@ -12,8 +12,8 @@ from bagwise import Bags, MultiViewBags
 from bagwise.datasets import make_mimlmix_like
 from bagwise.metrics import average_precision
 from bagwise.models import M3LDA
-from bagwise.models.topics.gibbs import Sampler, answer, lay_out, train
-from bagwise.models.topics.gibbs_kernels import Answer
+from bagwise.models.topics.kernels import Answer
+from bagwise.models.topics.m3lda import Sampler, answer, lay_out, train
 
 ETA, BETA = 0.8, 0.5
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,8 +14,8 @@ from scipy import sparse
 from bagwise.bags import Bags
 from bagwise.compute.scaling import apply_scaling, is_text, learn_scaling
 from bagwise.models._shared.scores import safe_logit
-from bagwise.models.auto.forest import grow_forest
-from bagwise.models.auto.instances import (
+from bagwise.models.auto.fit_forest import grow_forest
+from bagwise.models.auto.fit_instances import (
     Folds,
     Problem,
     inherited_forest,
@@ -21,26 +23,25 @@ from bagwise.models.auto.instances import (
     ored_forest,
     ored_softmax,
 )
-from bagwise.models.auto.logistic import Logistic, TermWeights, choose_alpha, fit_logistic
-from bagwise.models.auto.plan import (
-    FOR_DENSE,
-    FOR_TEXT,
-    LATEST_START,
-    MEMBERS,
-    NOT_FOR_TEXT,
+from bagwise.models.auto.fit_linear import (
+    MANY_BAGS,
+    Logistic,
+    TermWeights,
+    choose_alpha,
+    fit_logistic,
+    fit_rankers,
+)
+from bagwise.models.auto.fit_ridge import BIAS, EXACT_BAGS, PENALTIES, best_of, fit_ridge, leave_one_out
+from bagwise.models.auto.predict import (
     ON_BAGS,
     ON_INSTANCES,
-    Task,
-)
-from bagwise.models.auto.ranking import MANY_BAGS, fit_rankers
-from bagwise.models.auto.ridge import BIAS, EXACT_BAGS, PENALTIES, best_of, fit_ridge, leave_one_out
-from bagwise.models.auto.speakers import background_shift, who_speaks
-from bagwise.models.auto.view import (
     ViewModel,
     as_csr,
     as_learned,
+    background_shift,
     instance_member_score,
     stack,
+    voting_weights,
 )
 from bagwise.preprocessing.pooling import bag_statistics
 
@@ -52,35 +53,28 @@ _POOLED_LEAF = 2
 _BAG_FOLDS = 3  # of members that learn from all of many bags
 
 
-def fit_view(bags: Bags, task: Task) -> tuple[ViewModel, dict[str, np.ndarray], dict[str, dict[str, Any]]]:
-    """Fit the members that suit the instances; returns them, their answers to unseen bags, and facts."""
-    text = is_text(bags.X)
-    columns = varying_columns(bags.X, text)
-    dense = len(columns) <= _DENSE_FEATURES or not text
-    many = len(bags) * len(columns) > _MANY_CELLS
-    statistics = _FEW_STATISTICS if many else _STATISTICS
-    model = ViewModel(dense, text, task.background, task.Y.shape[1], statistics, columns)
-    model.n_jobs = task.n_jobs
-    return Fitting(model, as_learned(bags, dense, columns), task).run()
-
-
-def varying_columns(X: Any, text: bool) -> np.ndarray:
-    """Features that are not constant but for rounding; of text, words that occur."""
-    if text:
-        columns = np.unique(X.indices[X.data != 0] if sparse.issparse(X) else np.nonzero(X)[1])
-    else:
-        columns = np.flatnonzero(learn_scaling(X, "standard").factor)
-    return columns if len(columns) else np.arange(X.shape[1])
-
-
-class Fitting:
-    """Fits members one after the other.
+class ViewFit:
+    """Fits the members that suit one view, one after the other.
 
     ``everything`` are all bags, ``bags`` and ``Y`` those that are answered: the same, unless they are many.
     """
 
-    def __init__(self, model: ViewModel, bags: Bags, task: Task) -> None:
-        self.model, self.everything, self.task = model, bags, task
+    def __init__(self, bags: Bags, task: Task) -> None:
+        X, text = bags.X, is_text(bags.X)
+        if text:  # words that occur
+            columns = np.unique(X.indices[X.data != 0] if sparse.issparse(X) else np.nonzero(X)[1])
+        else:  # features that are not constant but for rounding
+            columns = np.flatnonzero(learn_scaling(X, "standard").factor)
+        columns = columns if len(columns) else np.arange(X.shape[1])
+        dense = len(columns) <= _DENSE_FEATURES or not text
+        many = len(bags) * len(columns) > _MANY_CELLS
+        statistics = _FEW_STATISTICS if many else _STATISTICS
+        n_labels = task.Y.shape[1]
+        self.task = task
+        self.model = ViewModel(
+            dense, text, task.background, n_labels, statistics, columns, n_jobs=task.n_jobs
+        )
+        self.everything = bags = as_learned(bags, dense, columns)
         self.bags = bags = bags if len(task.answered) == len(bags) else bags[task.answered]
         self.Y = task.Y[task.answered]
         self.answers: dict[str, np.ndarray] = {}
@@ -94,7 +88,7 @@ class Fitting:
         some = bags if len(filled) == len(bags) else bags[filled]
         self.problem = Problem(
             some,
-            some.X.astype(np.float32) if model.dense else None,
+            some.X.astype(np.float32) if dense else None,
             self.Y[filled],
             [(train, test) for train, test in folds if len(train)],
             task.background,
@@ -103,22 +97,23 @@ class Fitting:
         )
 
     def run(self) -> tuple[ViewModel, dict[str, np.ndarray], dict[str, dict[str, Any]]]:
-        """All members that suit, that are wanted, and that there is time for."""
+        """Fit what suits, is wanted, and has time; returns it, its answers to unseen bags, and facts."""
         task = self.task
         suited = set(FOR_DENSE if self.model.dense else ()) | set(FOR_TEXT if self.model.text else ())
         if not len(self.problem.folds):
             suited -= set(ON_INSTANCES) | {"stacked_kernel"}
-        if self.model.text:
-            suited -= {"text_logistic" if len(self.everything) <= EXACT_BAGS else "text_kernel"}
         named = task.wanted or frozenset()
         if self.model.text:
+            suited -= {"text_logistic" if len(self.everything) <= EXACT_BAGS else "text_kernel"}
             suited -= NOT_FOR_TEXT - named
         if len(self.everything) > EXACT_BAGS:
             suited -= {"statistics_kernel"}
         if len(self.everything) <= MANY_BAGS:
             suited -= {"mimlfast"} - named
+        if task.wanted is not None:  # and what one that is wanted builds on
+            suited &= named | ({"ored"} if "ored_forest" in named else set())
         for name in MEMBERS:
-            if name not in suited or (task.wanted is not None and not self._needed(name)):
+            if name not in suited:
                 continue
             task.advance(description=name)
             if task.clock() > LATEST_START.get(name, np.inf):
@@ -130,26 +125,17 @@ class Fitting:
                 if name not in ON_BAGS and len(self.bags) < len(self.everything):
                     facts = {"bags": len(self.bags), **facts}
                 self.facts[name] = {**facts, "seconds": time.perf_counter() - started}
-        weights = who_speaks(self.P, self.Y, self.bags.offsets, task.background)
+        weights = voting_weights(self.P, self.Y, self.bags.offsets, task.background)
         self.model.instance_weights = weights
         if weights and task.background:
             self.model.background_shift = background_shift(self.P, weights, self.Y, self.bags.index)
         return self.model, self.answers, self.facts
-
-    def _needed(self, name: str) -> bool:
-        """Whether a member is wanted, or one that is wanted builds on it."""
-        wanted = self.task.wanted or frozenset()
-        return name in wanted or (name == "ored" and "ored_forest" in wanted)
 
     def _add(self, name: str, fitted: Any, answers: np.ndarray) -> None:
         self.model.members[name] = fitted
         self.answers[name] = answers
 
     # ------------------------------------------------------------------ members on bags
-
-    def _add_bags(self, name: str, fitted: Any, answers: np.ndarray) -> None:
-        """A member that has learned from all bags, and answers for those that others answer for."""
-        self._add(name, fitted, answers[self.task.answered])
 
     def _bag_folds(self) -> Folds:
         """Folds of all bags: those of members on instances where they leave none out."""
@@ -165,7 +151,7 @@ class Fitting:
         self.model.scaling = learn_scaling(bags.X, "standard")
         X = apply_scaling(bags.X, self.model.scaling)
         ridge, answers, facts = fit_ridge(X, bags.offsets, self.task.Y, (0.25, 1.0, 4.0), self.rng)
-        self._add_bags("set_kernel", ridge, answers)
+        self._add("set_kernel", ridge, answers[self.task.answered])
         return facts
 
     def _fit_statistics_kernel(self) -> dict[str, Any]:
@@ -190,7 +176,7 @@ class Fitting:
         K = (T @ T.T).toarray() + BIAS
         _, penalty, alpha, answers = best_of(leave_one_out(K, targets, PENALTIES), targets)
         linear = Logistic(np.asarray(T.T @ alpha), BIAS * alpha.sum(axis=0))
-        self._add_bags("text_kernel", (terms, linear), answers)
+        self._add("text_kernel", (terms, linear), answers[self.task.answered])
         return {"penalty": penalty}
 
     def _fit_text_logistic(self) -> dict[str, Any]:
@@ -207,7 +193,7 @@ class Fitting:
             answers[test] = models[-1].logits(T[test])
         coef = np.mean([m.coef for m in models], axis=0)
         linear = Logistic(coef, np.mean([m.intercept for m in models], axis=0))
-        self._add_bags("text_logistic", (terms, linear), answers)
+        self._add("text_logistic", (terms, linear), answers[self.task.answered])
         return {"alpha": alpha, "n_folds": len(folds)}
 
     def _fit_mimlfast(self) -> dict[str, Any]:
@@ -215,7 +201,7 @@ class Fitting:
         fitted, answers, facts = fit_rankers(
             self.everything, task.Y, self._bag_folds(), seed=task.seed, n_jobs=task.n_jobs
         )
-        self._add_bags("mimlfast", fitted, answers)
+        self._add("mimlfast", fitted, answers[task.answered])
         return facts
 
     # ------------------------------------------------------------------ members on instances
@@ -237,13 +223,9 @@ class Fitting:
         }
 
     def _fit_inherited_logistic(self) -> dict[str, Any]:
-        fitted, P, facts = inherited_logistic(self._sparse_problem())
+        bags = self.problem.bags.with_X(as_csr(self.problem.bags.X))
+        fitted, P, facts = inherited_logistic(replace(self.problem, bags=bags, dense=None))
         return {**facts, **self._add_instances("inherited_logistic", fitted, P)}
-
-    def _sparse_problem(self) -> Problem:
-        problem = self.problem
-        bags = problem.bags.with_X(as_csr(problem.bags.X))
-        return Problem(bags, None, problem.Y, problem.folds, problem.background, problem.seed, problem.n_jobs)
 
     def _fit_ored(self) -> dict[str, Any]:
         alphas = (1.0, 3.0, 10.0) if self.model.text else (1.0,)  # rare words want a stronger one
@@ -291,3 +273,91 @@ class Fitting:
         P[counts == 0] = self.Y.mean(axis=0)
         self._add("pooled_forest", forest, safe_logit(P))
         return {"trees": n_trees, "statistics": len(self.model.statistics)}
+
+
+# ----------------------------------------------------------------------
+# What is fitted to a view: the members by name, which data they suit, and how much work is done
+
+
+# in the order of work
+MEMBERS = (
+    "set_kernel",
+    "statistics_kernel",
+    "text_kernel",
+    "text_logistic",
+    "mimlfast",
+    "inherited_forest",
+    "inherited_logistic",
+    "ored",
+    "ored_forest",
+    "stacked_kernel",
+    "pooled_forest",
+)
+FOR_TEXT = ("text_kernel", "text_logistic", "inherited_logistic", "ored", "stacked_kernel")
+FOR_DENSE = (
+    "set_kernel",
+    "statistics_kernel",
+    "mimlfast",
+    "inherited_forest",
+    "ored",
+    "ored_forest",
+    "stacked_kernel",
+    "pooled_forest",
+)
+# what members on weighted terms answer about as well, in less time
+NOT_FOR_TEXT = frozenset({"set_kernel", "statistics_kernel", "inherited_forest"})
+# a member starts only before this share of max_seconds has passed: the first to go has the smallest
+LATEST_START = {
+    "ored_forest": 0.4,
+    "ored": 0.5,
+    "inherited_logistic": 0.6,
+    "inherited_forest": 0.6,
+    "stacked_kernel": 0.8,
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much work is done."""
+
+    inherited_trees: int
+    rounds: tuple[int, ...]
+    pooled_trees: int
+    n_folds: int
+    max_iter: int
+    max_instances: int  # what instance members learn from: a sample of bags with about so many
+
+
+_PLANS = {
+    "full": Plan(100, (16, 40), 200, 5, 60, 40_000),
+    "fast": Plan(80, (8, 24), 120, 5, 40, 20_000),
+}
+_SMALL = {"full": 1500, "fast": 1000}  # up to so many instances trees cost next to nothing
+_SMALL_PLAN = Plan(100, (30, 80), 200, 5, 60, 40_000)
+
+
+def plan_for(effort: str, n_instances: int, text: bool = False) -> Plan:
+    """How much work an effort means; beside members for text few trees are enough."""
+    if n_instances <= _SMALL[effort]:
+        return _SMALL_PLAN
+    plan, fast = _PLANS[effort], _PLANS["fast"]
+    if not text:
+        return plan
+    trees = (fast.inherited_trees, fast.rounds, fast.pooled_trees)
+    return Plan(*trees, plan.n_folds, plan.max_iter, plan.max_instances)
+
+
+@dataclass
+class Task:
+    """What a view is fitted with besides its bags."""
+
+    Y: np.ndarray
+    answered: np.ndarray  # bags that all members answer for; those on instances, and on top, know no others
+    folds: Folds  # of the bags that instance members learn from, counted among those answered
+    background: bool
+    plan: Plan
+    wanted: frozenset[str] | None  # names of members, None for all that suit
+    seed: int
+    n_jobs: int | None
+    clock: Callable[[], float]  # share of max_seconds that has passed
+    advance: Callable[..., None]

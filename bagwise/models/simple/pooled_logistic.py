@@ -7,20 +7,18 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.base import MIMLClassifier, Traits
 from bagwise.base.blocks import Block, Blocks, blocks_in_memory
 from bagwise.base.parameters import Number, Several, Whole
-from bagwise.compute.parts import Parts, map_reduce
+from bagwise.compute.optim import minimise
+from bagwise.compute.parts import map_reduce
 from bagwise.compute.scaling import Scaling, apply_scaling, scaling_of
 from bagwise.compute.threads import small_products
 from bagwise.errors import warn
 from bagwise.preprocessing.pooling import Statistic, bag_statistics
-
-__all__ = ["PooledLogisticRegression"]
 
 
 class PooledLogisticRegression(MIMLClassifier):
@@ -103,7 +101,7 @@ class PooledLogisticRegression(MIMLClassifier):
         tables = blocks.map(partial(_table, names)).in_memory(8.0 * n_bags * n_columns)
         scaling = scaling_of(tables.map(_rows), "standard", n_columns, np.float64)
         # the deviation of a feature that never changes is rounding, which no spread over bags would tell
-        dtype = blocks.shards.dtype if blocks.kind == "shards" else blocks.only().bags.dtype
+        dtype = blocks.only().bags.dtype if blocks.kind == "memory" else blocks.shards.dtype  # type: ignore
         says = scaling_of(blocks.map(_instances), "standard", self.n_features_in_, dtype).factor > 0
         counts = np.concatenate([np.ones(1, bool) if name == "size" else says for name in names])
         scaling = Scaling(scaling.kind, scaling.shift, np.where(counts, scaling.factor, 0.0))
@@ -111,11 +109,26 @@ class PooledLogisticRegression(MIMLClassifier):
         L = blocks.n_labels
         share = np.clip(carried / n_bags, 1e-3, 1.0 - 1e-3)
         start = np.concatenate([np.zeros((L, n_columns)), np.log(share / (1.0 - share))[:, None]], axis=1)
+
+        def penalised(W: np.ndarray) -> tuple[float, np.ndarray]:
+            value, G = map_reduce(loss_and_gradient, W, rows)
+            G = G.copy()
+            G[:, :-1] += self.alpha * W[:, :-1]
+            return value + 0.5 * self.alpha * float(np.square(W[:, :-1]).sum()), G
+
         with small_products(0.0):
-            W, history, at_rest = _climb(rows, start, n_bags, self.alpha, self.max_iter, self.tol)
+            W, _, at_rest, history = minimise(
+                penalised,
+                start,
+                max_iter=self.max_iter,
+                tol=self.tol,
+                least_fall=64 * np.finfo(float).eps,
+                tries=50,
+                unit=n_bags,
+            )
         if not at_rest:
-            told = f"stopped after {self.max_iter} iterations; raise max_iter or alpha"
-            warn(told, ConvergenceWarning)
+            message = f"stopped after {self.max_iter} iterations; raise max_iter or alpha"
+            warn(message, ConvergenceWarning)
         for label in np.flatnonzero((carried == 0) | (carried == n_bags)):
             W[label] = 0.0
             W[label, -1] = np.log(2.0 * n_bags + 1.0) * (1.0 if carried[label] else -1.0)
@@ -165,31 +178,3 @@ def loss_and_gradient(W: np.ndarray, data: Any) -> tuple[float, np.ndarray]:
     G[:, :-1] = (X.T @ R).T if not sparse.issparse(X) else np.asarray(X.T.tocsr() @ R).T
     G[:, -1] = R.sum(axis=0)
     return value, G
-
-
-def _climb(
-    rows: Parts, start: np.ndarray, n_bags: float, alpha: float, max_iter: int, tol: float
-) -> tuple[np.ndarray, list[float], bool]:
-    """Least penalised log loss by L-BFGS; parameters, the path of the objective, and whether it rests."""
-    history: list[float] = []
-    shape = start.shape
-
-    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        W = flat.reshape(shape)
-        value, G = map_reduce(loss_and_gradient, W, rows)
-        value += 0.5 * alpha * float(np.square(W[:, :-1]).sum())
-        G = G.copy()
-        G[:, :-1] += alpha * W[:, :-1]
-        if not history:
-            history.append(value)
-        return value / n_bags, G.ravel() / n_bags
-
-    found = minimize(
-        loss,
-        start.ravel(),
-        jac=True,
-        method="L-BFGS-B",
-        callback=lambda intermediate_result: history.append(float(intermediate_result.fun) * n_bags),
-        options={"maxiter": max_iter, "gtol": tol, "ftol": 64 * np.finfo(float).eps, "maxls": 50},
-    )
-    return found.x.reshape(shape), history, len(history) - 1 < max_iter

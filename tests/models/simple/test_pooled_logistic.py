@@ -9,7 +9,7 @@ from sklearn.preprocessing import StandardScaler
 from bagwise import Bags
 from bagwise.datasets.synthetic import make_miml
 from bagwise.models import PooledLogisticRegression
-from bagwise.models.pooled.logistic import loss_and_gradient
+from bagwise.models.simple.pooled_logistic import loss_and_gradient
 from bagwise.preprocessing import bag_statistics
 
 

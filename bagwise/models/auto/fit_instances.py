@@ -8,6 +8,7 @@ and a last one for no label where there is a background.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +16,11 @@ import numpy as np
 from scipy.special import expit
 
 from bagwise.bags import Bags
-from bagwise.compute.calibration import fit_sigmoids, log_loss_sum
+from bagwise.compute.calibration import calibrated_loss
 from bagwise.compute.threads import in_threads
 from bagwise.models._shared.scores import pooled, safe_logit
-from bagwise.models.auto.forest import Forest, grow_forest
-from bagwise.models.auto.logistic import Logistic, TermWeights, choose_alpha, fit_logistic
+from bagwise.models.auto.fit_forest import Forest, grow_forest
+from bagwise.models.auto.fit_linear import Logistic, TermWeights, choose_alpha, fit_logistic
 from bagwise.models.ored.estimator import ORedLogisticRegression
 from bagwise.models.ored.rounds import expectation
 
@@ -123,11 +124,11 @@ def inherited_logistic(problem: Problem) -> tuple[Logistics, np.ndarray, dict[st
     train, test = (np.flatnonzero(problem.rows(part)) for part in problem.folds[0])
     alpha = choose_alpha(T, Y, train, test, (0.3, 1.0, 3.0, 10.0), weights)
 
-    def fit(first: int, last: int) -> list[Logistic]:
-        chosen = [np.flatnonzero(problem.rows(problem.folds[k][0])) for k in range(first, last)]
-        return [fit_logistic(T[rows], Y[rows], alpha, weights[rows]) for rows in chosen]
+    def fit(k: int) -> Logistic:
+        rows = np.flatnonzero(problem.rows(problem.folds[k][0]))
+        return fit_logistic(T[rows], Y[rows], alpha, weights[rows])
 
-    models = [m for part in in_threads(fit, len(problem.folds), problem.n_jobs) for m in part]
+    models = _each_fold(problem, fit)
     P = _unseen(problem, [lambda rows, m=m: expit(m.logits(T[rows])) for m in models], Y.shape[1])
     return Logistics(terms, models), P, {"alpha": alpha}
 
@@ -142,13 +143,8 @@ def ored_softmax(
         tried = [_fit_softmax(problem, train, max_iter, alpha) for alpha in alphas]
         losses = [_bag_loss(m, problem, test) for m in tried] if len(tried) > 1 else [0.0]
         alpha = alphas[int(np.argmin(losses))]
-
-        def fit(first: int, last: int) -> list[ORedLogisticRegression]:
-            chosen = [problem.folds[k + 1][0] for k in range(first, last)]
-            return [_fit_softmax(problem, bags, max_iter, alpha) for bags in chosen]
-
-        rest = in_threads(fit, len(problem.folds) - 1, problem.n_jobs) if len(problem.folds) > 1 else []
-        models = [tried[int(np.argmin(losses))], *(m for part in rest for m in part)]
+        rest = _each_fold(problem, lambda k: _fit_softmax(problem, problem.folds[k][0], max_iter, alpha), 1)
+        models = [tried[int(np.argmin(losses))], *rest]
 
     def ask(model: ORedLogisticRegression) -> Any:
         return lambda rows: _softmax(model, Bags(problem.bags.X[rows], np.arange(len(rows) + 1)))
@@ -163,8 +159,7 @@ def _bag_loss(model: ORedLogisticRegression, problem: Problem, test: np.ndarray)
     bags, Y = problem.bags[test], problem.Y[test].astype(np.float64)
     P = _softmax(model, Bags(bags.X, np.arange(bags.n_instances + 1)))
     S = safe_logit(pooled(P[:, : Y.shape[1]], bags.offsets)[2])
-    slope, intercept = fit_sigmoids(S, Y)
-    return log_loss_sum(slope * S + intercept, Y)
+    return calibrated_loss(S, Y)
 
 
 def _fit_softmax(problem: Problem, train: np.ndarray, max_iter: int, alpha: float) -> ORedLogisticRegression:
@@ -188,11 +183,7 @@ def _softmax(model: ORedLogisticRegression, singles: Bags) -> np.ndarray:
 
 def ored_forest(problem: Problem, softmax: Softmaxes, rounds: tuple[int, ...]) -> tuple[Forests, np.ndarray]:
     """Union EM around forests, from the posteriors of the softmax of each fold."""
-
-    def fit(first: int, last: int) -> list[Forest]:
-        return [_fit_rounds(problem, k, softmax.models[k], rounds) for k in range(first, last)]
-
-    forests = [f for part in in_threads(fit, len(problem.folds), problem.n_jobs) for f in part]
+    forests = _each_fold(problem, lambda k: _fit_rounds(problem, k, softmax.models[k], rounds))
     asks = [lambda rows, f=f: f.predict(problem.dense[rows], problem.n_jobs) for f in forests]
     return Forests(forests), _unseen(problem, asks, problem.n_classes)
 
@@ -212,6 +203,13 @@ def _fit_rounds(problem: Problem, k: int, softmax: ORedLogisticRegression, round
             P, counts = forest.predict_unseen(X, used)
             P[counts == 0] = 1.0 / problem.n_classes
     return forest
+
+
+def _each_fold(problem: Problem, learn: Callable[[int], Any], first: int = 0) -> list[Any]:
+    """``learn(k)`` for the folds from the first on, in threads."""
+    folds = range(first, len(problem.folds))
+    parts = in_threads(lambda a, b: [learn(k) for k in folds[a:b]], len(folds), problem.n_jobs)
+    return [model for part in parts for model in part]
 
 
 def _unseen(problem: Problem, asks: list[Any], n_classes: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 from bagwise.datasets import make_miml
 from bagwise.models.mm_mil.estimator import MMMIL
 from bagwise.models.ored.estimator import ORedLogisticRegression
-from bagwise.models.wrappers.one_vs_rest import OneVsRestMIL
+from bagwise.models.simple.one_vs_rest import OneVsRestMIL
 from bagwise.preprocessing import OnInstances
 
 

@@ -22,12 +22,10 @@ from bagwise.compute.memo import between_bags, remembered
 from bagwise.compute.numeric import frozen
 from bagwise.compute.segment import segment_sum
 from bagwise.compute.threads import cores, in_threads
-from bagwise.models.distance.hausdorff_kernels import dense_row
-from bagwise.models.svm.base import row_blocks
+from bagwise.models.distance.kernels import dense_row
+from bagwise.models.svm.base import bag_matrix, row_blocks, row_squares
 from bagwise.utils.arrays import check_memory
 from bagwise.utils.progress import progress
-
-__all__ = ["graph_weights", "kernel_of_bags", "own_kernels", "set_kernel", "weighted_sums"]
 
 _CELLS = 1 << 19  # pairs of instances at a time: four megabytes stay in a cache
 _WORTH_A_THREAD = 1 << 17  # pairs of instances below which a second thread costs more than it saves
@@ -46,8 +44,7 @@ def weighted_sums(X: Any, offsets: np.ndarray, weights: np.ndarray) -> np.ndarra
     """
     if not sparse.issparse(X):
         return segment_sum(X * weights[:, None], offsets)
-    n_bags, n = len(offsets) - 1, X.shape[0]
-    return (sparse.csr_array((weights, np.arange(n), offsets), shape=(n_bags, n)) @ X).toarray()
+    return (bag_matrix(offsets, weights) @ X).toarray()
 
 
 @remembered
@@ -77,7 +74,7 @@ def set_kernel(
     gamma : float or None
         Of the kernel ``exp(-gamma |x - z|^2)``; None is the product of the features.
     device : str, default="cpu"
-        "cuda" or "cuda:1" is a card, in single precision; "auto" a card if there is one and pairs are many.
+        "cuda" or "cuda:1" is a GPU, in single precision; "auto" a GPU if there is one and pairs are many.
         Sparse instances stay here.
 
     Returns
@@ -103,13 +100,13 @@ def set_kernel(
         return weighted_sums(X, offsets, weights) @ weighted_sums(Z, z_offsets, z_weights).T
     n, m = len(offsets) - 1, len(z_offsets) - 1
     check_memory(8.0 * n * m, f"the kernel of {n:,} and {m:,} bags", "take a sample of the bags")
-    card = None if sparse.issparse(X) or sparse.issparse(Z) else gpu_for(device, X.shape[0] * Z.shape[0])
-    if card is not None:
+    gpu = None if sparse.issparse(X) or sparse.issparse(Z) else gpu_for(device, X.shape[0] * Z.shape[0])
+    if gpu is not None:
         from bagwise.models._shared.gpu import kernel_sums
 
-        return kernel_sums(X, offsets, weights, None if symmetric else Z, z_offsets, z_weights, gamma, card)
+        return kernel_sums(X, offsets, weights, None if symmetric else Z, z_offsets, z_weights, gamma, gpu)
     out = np.zeros((n, m))
-    squares = _squares(Z)
+    squares = row_squares(Z)
     enabled = X.shape[0] * Z.shape[0] > _WORTH_A_BAR
     with progress("kernel between bags", total=X.shape[0], enabled=enabled) as advance:
         for a, b, rows in row_blocks(offsets, max(_CELLS // max(Z.shape[0], 1), 1)):
@@ -157,13 +154,6 @@ def _some(bags: tuple[Any, np.ndarray, np.ndarray], which: np.ndarray) -> tuple[
         return bags
     rows, cut = instance_rows(offsets, which)
     return X[rows], cut, weights[rows]
-
-
-def _squares(Z: Any) -> np.ndarray:
-    """Squared length of every row."""
-    if sparse.issparse(Z):
-        return np.asarray(Z.multiply(Z).sum(axis=1), dtype=np.float64).ravel()
-    return np.einsum("ij,ij->i", Z, Z)
 
 
 # Each instance beside the others of its bag, whose squared distances are made in ``t`` and forgotten: a bag
@@ -260,7 +250,7 @@ def own_kernels(X: Any, offsets: np.ndarray, weights: np.ndarray, *, gamma: floa
         return np.square(weighted_sums(X, offsets, weights)).sum(axis=1)
     out = np.zeros(len(offsets) - 1)
     for part, local, rows, bags in _dense_parts(X, offsets):
-        own, u, squares = out[bags], weights[rows], _squares(part)
+        own, u, squares = out[bags], weights[rows], row_squares(part)
         for b, (lo, hi) in enumerate(pairwise(local.tolist())):
             step = max(_CELLS // max(hi - lo, 1), 1)
             for first in range(lo, hi, step):

@@ -9,11 +9,14 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags
+from bagwise.compute.calibration import calibrated_loss
 from bagwise.compute.scaling import Scaling, apply_scaling
 from bagwise.models._shared.scores import pooled, safe_logit
-from bagwise.models.auto.plan import ON_BAGS, ON_INSTANCES
 from bagwise.preprocessing.pooling import bag_statistics
 
+# members that answer from whole bags, and from instances
+ON_BAGS = ("set_kernel", "statistics_kernel", "text_kernel", "text_logistic", "mimlfast")
+ON_INSTANCES = ("inherited_forest", "inherited_logistic", "ored", "ored_forest")
 _MANY_COLUMNS = 600  # pooled probabilities beyond which one of three poolings is kept
 
 
@@ -42,13 +45,13 @@ class ViewModel:
         bags, X = self._prepare(bags)
         of_bags = needed & {"statistics_kernel", "pooled_forest"}
         table = bag_statistics(bags, self.statistics) if of_bags else np.zeros((len(bags), 0))
-        X["statistics_kernel"] = table
-        own = {name: self._bag_member(name, bags, X) for name in needed if name in ON_BAGS}
+        own = {name: self._bag_member(name, bags, X, table) for name in ON_BAGS if name in needed}
         if needed - set(own):
-            P = {name: self.members[name].probabilities(X[name], self.n_jobs) for name in self._sources()}
-            for name in needed & set(P):
+            sources = (name for name in ON_INSTANCES if name in self.members)
+            P = {name: self.members[name].probabilities(X[name], self.n_jobs) for name in sources}
+            for name in (name for name in P if name in needed):
                 own[name] = instance_member_score(name, P[name][:, : self.n_labels], bags.offsets)
-            F = self._stack(P, bags.offsets)
+            F = stack(P, self.stack_names, self.n_labels, bags.offsets)
             if "stacked_kernel" in needed:
                 rows = (F - self.stack_shift) * self.stack_scale
                 own["stacked_kernel"] = self.members["stacked_kernel"].predict(rows, np.arange(len(F) + 1))
@@ -69,9 +72,6 @@ class ViewModel:
             Q /= Q.sum(axis=1, keepdims=True)
         return Q
 
-    def _sources(self) -> tuple[str, ...]:
-        return tuple(name for name in ON_INSTANCES if name in self.members)
-
     def _prepare(self, bags: Bags) -> tuple[Bags, dict[str, Any]]:
         """Bags as they were learned from, and the instances that each member takes."""
         bags = as_learned(bags, self.dense, self.columns)
@@ -80,20 +80,17 @@ class ViewModel:
         X = dict.fromkeys(("inherited_forest", "ored_forest"), single)
         return bags, {**X, "ored": bags.X, "inherited_logistic": rows}
 
-    def _bag_member(self, name: str, bags: Bags, X: dict[str, Any]) -> np.ndarray:
+    def _bag_member(self, name: str, bags: Bags, X: dict[str, Any], table: np.ndarray) -> np.ndarray:
         model = self.members[name]
         if name == "set_kernel":
             return model.predict(apply_scaling(bags.X, self.scaling), bags.offsets)
         if name == "statistics_kernel":
-            rows = apply_scaling(X[name], self.statistics_scaling)
+            rows = apply_scaling(table, self.statistics_scaling)
             return model.predict(rows, np.arange(len(rows) + 1))
         if name == "mimlfast":
             return model.scores(bags)
         terms, logistic = model
         return logistic.logits(terms.bags(X["inherited_logistic"], bags.offsets))
-
-    def _stack(self, P: dict[str, np.ndarray], offsets: np.ndarray) -> np.ndarray:
-        return stack(P, self.stack_names, self.n_labels, offsets)
 
 
 def as_learned(bags: Bags, dense: bool, columns: np.ndarray) -> Bags:
@@ -141,3 +138,49 @@ def mix_instances(
         total = total + weight * np.log(np.maximum(p, 1e-3))
     Q = np.exp(total)
     return Q / Q.sum(axis=1, keepdims=True)
+
+
+# ---------------------------------------------------------------------- which members vote on instances
+
+_MIXED = {"ored": 0.25, "ored_forest": 0.75}  # the softmax is sharp, the forest knows more
+
+
+def voting_weights(
+    P: dict[str, np.ndarray], Y: np.ndarray, offsets: np.ndarray, background: bool
+) -> dict[str, float]:
+    """Weights of the members whose pooled answers, alone or mixed, predict unseen bags best.
+
+    ``P`` are the members' distributions over classes of instances of unseen bags.
+    """
+    candidates: list[dict[str, float]] = [{name: 1.0} for name in P]
+    if "ored" in P and "ored_forest" in P:
+        candidates += [dict(_MIXED)]
+    if not candidates:
+        return {}
+    varies = Y.min(axis=0) < Y.max(axis=0)
+    truth = Y[:, varies].astype(np.float64)
+    losses = []
+    for weights in candidates:
+        Q = mix_instances(P, weights, Y.shape[1], background)[:, : len(varies)]
+        largest, mean, noisy_or = pooled(Q[:, varies], offsets)
+        poolings = (safe_logit((largest + mean) / 2.0), safe_logit(noisy_or))
+        losses.append(min(calibrated_loss(S, truth) for S in poolings))
+    return candidates[int(np.argmin(losses))]
+
+
+def background_shift(
+    P: dict[str, np.ndarray], weights: dict[str, float], Y: np.ndarray, bag_of_row: np.ndarray
+) -> float:
+    """How far even odds are from what instances of bags without labels say, halved.
+
+    One instance explains a label of its bag, so that nothing pushes the probability of a second one up: it
+    may stay below that of the background although no instance of a bag without labels looks like it. Those
+    are known to be background: the line is drawn half way between the 99th of a hundred of them and even
+    odds, where they are all on their side of it.
+    """
+    known = (Y.sum(axis=1) == 0)[bag_of_row]
+    if not known.any():
+        return 0.0
+    Q = mix_instances(P, weights, Y.shape[1], True)[known]
+    odds = np.log(Q[:, :-1].max(axis=1)) - np.log(Q[:, -1])
+    return float(max(0.0, -np.quantile(odds, 0.99) / 2.0))

@@ -4,9 +4,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from bagwise.compute.calibration import (
-    ANCHOR,
-    INTERCEPT,
-    SLOPE,
+    ANY_SCALE,
     TOWARDS_EQUAL,
     fit_sigmoids,
     log_loss_sum,
@@ -30,16 +28,16 @@ def test_newton_finds_the_minimum(shape):
         theta, shared = flat[:-2].reshape(2, L), flat[-2:]
         apart = np.square(theta - shared[:, None]).sum(axis=1)
         value = log_loss_sum(theta[0] * S + theta[1], Y)
-        return value + SLOPE * apart[0] + INTERCEPT * apart[1] + ANCHOR * shared[0] ** 2
+        return value + 0.5 * (ANY_SCALE.pull @ apart + ANY_SCALE.anchor @ np.square(shared))
 
     best = minimize(loss, np.zeros(2 * L + 2), method="BFGS", options={"gtol": 1e-6})
-    np.testing.assert_allclose(fit_sigmoids(S, Y).ravel(), best.x[:-2], atol=2e-3)
+    np.testing.assert_allclose(np.ravel(fit_sigmoids(S, Y)), best.x[:-2], atol=2e-3)
 
 
 def test_separable_and_constant_labels_stay_finite():
     S = np.linspace(-1, 1, 20)[:, None] * np.ones(3)
     Y = np.column_stack([S[:, 0] > 0, np.ones(20), np.zeros(20)]).astype(float)
-    theta = fit_sigmoids(S, Y)
+    theta = np.array(fit_sigmoids(S, Y))
     assert np.isfinite(theta).all() and np.abs(theta).max() < 100
     P = expit(theta[0] * S + theta[1])
     assert P[:, 1].min() > 0.5 and P[:, 2].max() < 0.5

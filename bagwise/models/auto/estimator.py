@@ -17,14 +17,12 @@ from bagwise.compute.scaling import is_text
 from bagwise.compute.threads import small_products, threads
 from bagwise.models._shared.held_out import MultilabelKFold
 from bagwise.models._shared.scores import constant_score, margins
-from bagwise.models.auto.fitting import fit_view
-from bagwise.models.auto.forest import Forest
-from bagwise.models.auto.instances import Forests, Logistics, Softmaxes
-from bagwise.models.auto.logistic import Logistic, TermWeights
-from bagwise.models.auto.plan import MEMBERS, Plan, Task, plan_for
-from bagwise.models.auto.ranking import LinearRanker, LinearRankers
-from bagwise.models.auto.ridge import SetRidge
-from bagwise.models.auto.view import ViewModel
+from bagwise.models.auto.fit import MEMBERS, Plan, Task, ViewFit, plan_for
+from bagwise.models.auto.fit_forest import Forest
+from bagwise.models.auto.fit_instances import Forests, Logistics, Softmaxes
+from bagwise.models.auto.fit_linear import LinearRanker, LinearRankers, Logistic, TermWeights
+from bagwise.models.auto.fit_ridge import SetRidge
+from bagwise.models.auto.predict import ViewModel
 from bagwise.models.ored.rounds import expectation
 from bagwise.utils.progress import progress
 
@@ -78,7 +76,7 @@ class BagClassifier(MIMLClassifier):
     weights_ : dict of str to float
         Weight of each member's logits in the mixture.
     instance_members_ : dict of str to dict
-        For each view which members speak for instances, with their weights.
+        For each view which members vote on instances, with their weights.
     log_loss_ : float
         Mean log loss of the mixture on the same bags; a little optimistic, since weights were fitted there.
     effort_ : str
@@ -118,7 +116,7 @@ class BagClassifier(MIMLClassifier):
     Scores of each member get a sigmoid per label, shrunk to a shared one; logits are mixed with non-negative
     weights shared by all labels, of least log loss with a ridge towards equal ones; then a last sigmoid.
 
-    Which members speak for instances (one, or "ored" and "ored_forest" mixed) is decided by the same
+    Which members vote on instances (one, or "ored" and "ored_forest" mixed) is decided by the same
     yardstick, the log loss of their pooled answers on unseen bags: no instance label is needed. Where the
     union assumption does not hold, inherited labels win. Without known sets an instance gets the class with
     the largest :math:`\log p(c | x) + \frac12 \log p(c | bag)`, with known sets the exact union posterior
@@ -231,7 +229,7 @@ class BagClassifier(MIMLClassifier):
                     clock,
                     advance,
                 )
-                model, scores, facts = fit_view(view, task)
+                model, scores, facts = ViewFit(view, task).run()
                 self._views[name] = model
                 prefix = f"{name}:" if isinstance(bags, MultiViewBags) else ""
                 answers.update({prefix + member: S for member, S in scores.items()})
@@ -258,7 +256,7 @@ class BagClassifier(MIMLClassifier):
         self._final = np.stack([np.ones(len(keep)), np.zeros(len(keep))])
         if len(keep) and Z:
             mixed = np.tensordot(weights, np.array(Z), 1)
-            self._final = fit_sigmoids(mixed, T)
+            self._final = np.array(fit_sigmoids(mixed, T))
             self.log_loss_ = log_loss_sum(self._final[0] * mixed + self._final[1], T) / T.size
 
     # ------------------------------------------------------------------ predicting

@@ -7,8 +7,6 @@ import numpy as np
 from bagwise.compute.compiled import kernel, part
 from bagwise.compute.numeric import frozen
 
-__all__ = ["rank_hinge"]
-
 # Up to this many pairs per label a plain double loop beats sorting; beyond it sorting keeps the cost of a
 # bag at O(L log L) instead of |Y| (L - |Y|).
 _PAIRS_PER_LABEL = 20

@@ -18,9 +18,9 @@ import numpy as np
 from scipy import linalg
 from sklearn.metrics.pairwise import euclidean_distances
 
-from bagwise.bags import runs
+from bagwise.bags import instance_rows, runs
 from bagwise.compute.segment import segment_sum
-from bagwise.models.svm.set_kernel import own_kernels
+from bagwise.models.svm.kernels import own_kernels
 
 BIAS = 10.0  # added to every kernel: a constant that is hardly penalised
 PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -195,8 +195,8 @@ def fit_ridge(
     gammas = [base * m for m in multiples]
     n = len(offsets) - 1
     few = np.arange(n) if n <= CHOICE_BAGS else np.sort(rng.choice(n, CHOICE_BAGS, replace=False))
-    part_X, part_offsets = (X, offsets) if len(few) == n else _take(X, offsets, few)
-    kernels = bag_kernels(part_X, part_offsets, gammas)
+    rows, part_offsets = (slice(None), offsets) if len(few) == n else instance_rows(offsets, few)
+    kernels = bag_kernels(X[rows], part_offsets, gammas)
     found = [best_of(leave_one_out(K + BIAS, T[few], PENALTIES), T[few]) for K in kernels]
     g = int(np.argmin([f[0] for f in found]))
     penalty, alpha, answers = found[g][1:]
@@ -210,13 +210,6 @@ def fit_ridge(
     roots = _roots(X, offsets, gammas[g])
     coef = np.repeat(alpha, np.diff(offsets), axis=0) / roots[:, None]
     return SetRidge(X, coef, BIAS * alpha.sum(axis=0), gammas[g]), answers, facts
-
-
-def _take(X: np.ndarray, offsets: np.ndarray, bags: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    sizes = np.diff(offsets)[bags]
-    ends = np.concatenate([[0], np.cumsum(sizes)])
-    rows = np.repeat(offsets[bags] - ends[:-1], sizes) + np.arange(ends[-1])
-    return X[rows], ends
 
 
 def _nystroem(X, offsets, T, gamma, rng):

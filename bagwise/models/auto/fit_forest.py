@@ -18,14 +18,14 @@ from scipy import sparse
 from bagwise.compute.numeric import frozen
 from bagwise.compute.threads import in_threads
 from bagwise.errors import DataError
-from bagwise.models.auto.forest_kernels import Scratch, Targets, Tree, add_leaves, grow_tree
+from bagwise.models.auto.kernels import Scratch, Targets, Tree, add_leaves, grow_tree
 
 _ROWS = 4096  # that go down a tree together
 
 
 @dataclass(frozen=True)
 class Forest:
-    """Trees one after the other in flat arrays; see `forest_kernels.Tree` for their meaning."""
+    """Trees one after the other in flat arrays; see `kernels.Tree` for their meaning."""
 
     feature: np.ndarray
     threshold: np.ndarray
@@ -43,11 +43,24 @@ class Forest:
 
     def predict(self, X: np.ndarray, n_jobs: int | None = None) -> np.ndarray:
         """Mean over trees of the targets in the leaf of each row of ``X`` (n, d)."""
-        return self._mean(X, np.zeros((1, len(X)), dtype=np.uint8), n_jobs)[0]
+        return self.predict_unseen(X, np.zeros((1, len(X)), dtype=np.uint8), n_jobs)[0]
 
     def predict_unseen(self, X: np.ndarray, used: np.ndarray, n_jobs: int | None = None) -> Any:
         """Mean over the trees that did not use the row (``used[tree, row]`` is 0), and how many they are."""
-        return self._mean(X, used, n_jobs)
+        self._check(X.shape[1])
+        X = frozen(np.ascontiguousarray(X, dtype=np.float32))
+        out = np.zeros((len(X), self.n_outputs))
+        counts = np.zeros(len(X), dtype=np.int64)
+        nodes = (self.feature, self.threshold, self.child, self.last, self.label, self.value)
+        tree = Tree._make([*(frozen(a) for a in nodes), frozen(np.zeros(2, dtype=np.int64))])
+        roots, used = frozen(self.roots), frozen(used)
+
+        def add(first: int, last: int) -> None:
+            for a in range(first, last, _ROWS):
+                add_leaves(a, min(a + _ROWS, last), X, tree, roots, used, out, counts)
+
+        in_threads(add, len(X), n_jobs, smallest=256)
+        return out / np.maximum(counts, 1)[:, None], counts
 
     def _check(self, n_features: int) -> None:
         """Refuse arrays of a spoiled file: compiled loops would read foreign memory, or never end."""
@@ -67,22 +80,6 @@ class Forest:
         )
         if not sound:
             raise DataError("the trees of this model are damaged: fit it again, or load another copy")
-
-    def _mean(self, X: np.ndarray, used: np.ndarray, n_jobs: int | None) -> Any:
-        self._check(X.shape[1])
-        X = frozen(np.ascontiguousarray(X, dtype=np.float32))
-        out = np.zeros((len(X), self.n_outputs))
-        counts = np.zeros(len(X), dtype=np.int64)
-        nodes = (self.feature, self.threshold, self.child, self.last, self.label, self.value)
-        tree = Tree._make([*(frozen(a) for a in nodes), frozen(np.zeros(2, dtype=np.int64))])
-        roots, used = frozen(self.roots), frozen(used)
-
-        def add(first: int, last: int) -> None:
-            for a in range(first, last, _ROWS):
-                add_leaves(a, min(a + _ROWS, last), X, tree, roots, used, out, counts)
-
-        in_threads(add, len(X), n_jobs, smallest=256)
-        return out / np.maximum(counts, 1)[:, None], counts
 
 
 def grow_forest(
@@ -150,7 +147,10 @@ def grow_forest(
     used = np.zeros((n_trees, n), dtype=np.uint8)
 
     def grow(first: int, last: int) -> list[Tree]:
-        scratch = _scratch(n, d, T.shape[1])
+        scratch = Scratch(
+            *(np.zeros(T.shape[1]), np.zeros(T.shape[1]), np.arange(d)),
+            *(np.zeros((n + 2, 3), dtype=np.int64), np.zeros(1, dtype=np.uint64)),
+        )
         buffer = _buffer(n, T.nnz)
         trees = []
         for t in range(first, last):
@@ -163,17 +163,13 @@ def grow_forest(
             scratch.state[0] = rng.integers(0, 2**63)
             scratch.features[:] = np.arange(d)
             grow_tree(columns, rows, frozen(weight), targets, tries, min_leaf, scratch, buffer)
-            trees.append(_copy(buffer))
+            nodes, entries = buffer.size
+            kept = [a[:nodes] for a in buffer[:4]] + [a[:entries] for a in buffer[4:6]] + [buffer.size]
+            trees.append(Tree._make(a.copy() for a in kept))
         return trees
 
     parts = in_threads(grow, n_trees, n_jobs)
     return _join([tree for part in parts for tree in part], T.shape[1]), used
-
-
-def _scratch(n: int, d: int, n_outputs: int) -> Scratch:
-    stack = np.zeros((n + 2, 3), dtype=np.int64)
-    state = np.zeros(1, dtype=np.uint64)
-    return Scratch(np.zeros(n_outputs), np.zeros(n_outputs), np.arange(d), stack, state)
 
 
 def _buffer(n: int, n_entries: int) -> Tree:
@@ -187,12 +183,6 @@ def _buffer(n: int, n_entries: int) -> Tree:
         np.zeros(entries, dtype=np.float32),
         np.zeros(2, dtype=np.int64),
     )
-
-
-def _copy(tree: Tree) -> Tree:
-    nodes, entries = tree.size
-    parts = [a[:nodes].copy() for a in tree[:4]] + [a[:entries].copy() for a in tree[4:6]]
-    return Tree._make([*parts, tree.size.copy()])
 
 
 def _join(trees: list[Tree], n_outputs: int) -> Forest:

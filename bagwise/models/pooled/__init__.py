@@ -1,1 +1,0 @@
-"""Bag statistics and any classifier of rows."""

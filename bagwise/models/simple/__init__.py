@@ -1,0 +1,1 @@
+"""Baselines and bounds that every table needs, and one classifier per label."""

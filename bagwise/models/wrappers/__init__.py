@@ -1,1 +1,0 @@
-"""Label sets from any classifier of one label."""
