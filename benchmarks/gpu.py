@@ -22,16 +22,16 @@ from bagwise.compute.torch_ops import Segments
 from bagwise.datasets import make_msra_like
 from bagwise.metrics import ranking_loss
 from bagwise.models import MIMLGP, MMMIL, MIMLFast, ORedLogisticRegression
+from bagwise.models._shared.gpu import Instances
 from bagwise.models.deep.losses import bag_losses
 from bagwise.models.deep.network import Network, Plan
 from bagwise.models.distance.hausdorff import hausdorff_distances
 from bagwise.models.mm_mil.card import Answers
 from bagwise.models.mm_mil.card_features import CardFeatures, FeaturesOf
 from bagwise.models.mm_mil.objective import BagLosses
-from bagwise.models.ored.card import likelihood_on_card
-from bagwise.models.ored.parts import Setup, Treatment
-from bagwise.models.ored.union_posterior import union_residual
-from bagwise.models.ored.union_torch import groups_of, union_residuals
+from bagwise.models.ored.fit import Setup, Treatment, likelihood_of
+from bagwise.models.ored.gpu import groups_of, union_residuals
+from bagwise.models.ored.predict import union_residual
 from bagwise.models.svm.set_kernel import set_kernel
 
 CARD = torch.device("cuda")
@@ -201,8 +201,9 @@ def _sets(n_bags: int, size: int, d: int, n_labels: int, per_bag: int) -> tuple[
 def _value_and_gradient(bags: Bags, Y: np.ndarray, times: int) -> None:
     inference = {"method": "auto", "max_labels": 16, "n_threads": 16}
     how = Treatment(False, 16, "candidates", 0.0, inference)
-    setup = Setup(how, np.arange(20), learn_scaling(bags.X[:100_000], "standard"), None, True)
-    problem = likelihood_on_card(setup, Block(bags, Y, np.ones(len(bags))), CARD)
+    scaling = learn_scaling(bags.X[:100_000], "standard")
+    setup, store = Setup(how, np.arange(20), scaling, None, True), Instances(bags.X, CARD, scaling)
+    problem = likelihood_of(setup, store, Block(bags, Y, np.ones(len(bags))))
     W = 0.05 * np.random.default_rng(0).normal(size=problem.shape)
     once = best(lambda: problem.value_and_gradient(W), times)
     again = [problem.value_and_gradient(W)[1] for _ in range(2)]

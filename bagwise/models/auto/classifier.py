@@ -25,7 +25,7 @@ from bagwise.models.auto.plan import MEMBERS, Plan, Task, plan_for
 from bagwise.models.auto.ranking import LinearRanker, LinearRankers
 from bagwise.models.auto.ridge import SetRidge
 from bagwise.models.auto.view import ViewModel
-from bagwise.models.ored.rounds import expectation
+from bagwise.models.ored.predict import expectation
 from bagwise.utils.progress import progress
 
 # classes of which fitted members are made, for model files

@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'bagwise[torch]')")
 
-from small_card import full, no_room_beyond  # noqa: E402
+from small_gpu import full, no_room_beyond  # noqa: E402
 
 from bagwise.compute.threads import Workers  # noqa: E402
 from bagwise.datasets import make_msra_like  # noqa: E402

@@ -5,7 +5,7 @@ import pytest
 
 from bagwise import Bags
 from bagwise.models import ORedLogisticRegression
-from bagwise.models.ored import em
+from bagwise.models.ored import fit_em as em
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The loops of ``union_torch.py`` for a card, in three steps over the bags with the same number of labels.
+"""Inclusion and exclusion of ``gpu.py`` in Triton, in three steps over bags with the same number of labels.
 
 First every instance: its prior, and its softmax within the labels of its bag. Then every bag: a set of
 labels is a cell (high, low) of a table, so that the mass q of an instance in every set is a sum of two short
@@ -252,7 +252,7 @@ def _posterior_kernel(
 @on_its_card
 def residuals(logits: torch.Tensor, group: Any, out: torch.Tensor) -> torch.Tensor:
     """Residuals of one group; the log-likelihood of each bag, NaN where it is left."""
-    from bagwise.models.ored.union_torch import needed_cover
+    from bagwise.models.ored.gpu import needed_cover
 
     k, n, n_rows, n_classes = group.n_labels, len(group.bags), len(group.rows), logits.shape[1]
     n_labels, device = k + group.background, logits.device
