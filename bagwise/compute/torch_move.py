@@ -141,7 +141,7 @@ def fitting(work: Callable[[int], Any], size: int, what: str, smallest: int = 1)
         except torch.cuda.OutOfMemoryError as error:
             if size <= smallest:
                 raise torch.cuda.OutOfMemoryError(
-                    f"{what} does not fit the card; use device='cpu'"
+                    f"{what} does not fit the GPU; use device='cpu'"
                 ) from error
         # out here the error is gone, and with it what its frames held on the card
         size = max(size // 2, smallest)

@@ -286,8 +286,8 @@ def union_residual(logits, offsets, Y, weights, out, *, method="auto", max_label
 class Known(NamedTuple):
     """What is known: row numbers of instances, and which classes each of them may have."""
 
-    rows: np.ndarray
-    allowed: np.ndarray
+    rows: Any  # arrays, or tensors on a GPU
+    allowed: Any
 
     def clamped(self, logits: np.ndarray) -> np.ndarray:
         """Logits without the classes that are ruled out."""

@@ -126,7 +126,7 @@ def test_passes_that_do_not_fit_go_over_fewer_rows(device, monkeypatch):
     assert_allclose(there.bend(other, V, single=False), here.bend(one, V, single=False), atol=1e-10)
     assert there.rows.step == 12 and sum(n > 15 for n in tried) == 2  # 50 and 25; smaller ones from then on
     monkeypatch.setattr(CardRows, "pieces", full)
-    with pytest.raises(torch.cuda.OutOfMemoryError, match="does not fit the card; use device='cpu'"):
+    with pytest.raises(torch.cuda.OutOfMemoryError, match="does not fit the GPU; use device='cpu'"):
         there.at(2 * w)
 
 

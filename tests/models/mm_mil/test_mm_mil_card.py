@@ -142,7 +142,7 @@ def test_a_pass_that_does_not_fit_is_made_in_smaller_pieces(device, monkeypatch)
         np.testing.assert_allclose(found[2], expected[2], atol=1e-12)
     assert sum(n > 20 for n in tried) <= 4  # and stay so
     monkeypatch.setattr(card_room, "losses", full)
-    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"does not fit the card; use device='cpu'"):
+    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"does not fit the GPU; use device='cpu'"):
         asked(question)
 
 

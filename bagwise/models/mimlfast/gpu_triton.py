@@ -1,6 +1,8 @@
-"""Loops for a card in place of rows of small operations of torch, which `card` falls back to.
+"""Triton kernels in place of rows of small operations of torch, which ``gpu.py`` falls back to.
 
-Every program writes places of its own; nothing is added by atomic operations.
+Every program writes places of its own; nothing is added by atomic operations. Beside torch on an H200
+(`benchmarks/triton_or_torch.py`, recorded batches of 510 bags): best scores 23, slopes 8, use 6 and Adam 14
+times as fast; a pass over 30,000 bags 3.0 times, a whole fit 2.1 times.
 """
 
 from __future__ import annotations
