@@ -126,7 +126,8 @@ def _ragged(n_bags: int, mean: int) -> np.ndarray:
 
 def estep(times: int, quick: bool) -> None:
     """The expectation step of ORed: `_few_cover_kernel` up to 4 labels a bag, `_cover_kernel` above."""
-    union = _union()
+    from bagwise.models.ored import gpu as union
+
     for background in (False, True):
         for k in (1, 2, 3, 4, 5, 6, 8, 10, 12):
             n_bags, size = (20_000 if k > 8 or quick else 100_000), 16
@@ -142,14 +143,6 @@ def estep(times: int, quick: bool) -> None:
             name = f"ORed E-step, {n_bags} x 16, sets of {k:2d}{', background' if background else ''}"
             run = partial(union.union_residuals, logits, groups, out)
             beside(name, run, times)
-
-
-def _union() -> Any:
-    try:
-        from bagwise.models.ored import union_torch as union
-    except ImportError:
-        from bagwise.models.ored import gpu as union
-    return union
 
 
 def ored(times: int, quick: bool) -> None:
@@ -176,16 +169,14 @@ def ored(times: int, quick: bool) -> None:
 
 
 def _likelihood(bags: Bags, Y: np.ndarray) -> Any:
+    from bagwise.models._shared.gpu import Instances
+    from bagwise.models.ored.fit import Setup, Treatment, likelihood_of
+
     inference = {"method": "auto", "max_labels": 16, "n_threads": 16}
     block, scaling = Block(bags, Y, np.ones(len(bags))), learn_scaling(bags.X[:100_000], "standard")
-    try:
-        from bagwise.models.ored.card import likelihood_on_card as likelihood
-        from bagwise.models.ored.parts import Setup, Treatment
-    except ImportError:
-        from bagwise.models.ored.fit import Setup, Treatment
-        from bagwise.models.ored.gpu import likelihood_on_gpu as likelihood
     how = Treatment(False, 16, "candidates", 0.0, inference)
-    return likelihood(Setup(how, np.arange(Y.shape[1]), scaling, None, True), block, GPU)
+    setup = Setup(how, np.arange(Y.shape[1]), scaling, None, True)
+    return likelihood_of(setup, Instances(bags.X, GPU, scaling), block)
 
 
 def _msra(n_bags: int) -> tuple[Bags, np.ndarray]:
@@ -204,16 +195,17 @@ def mimlfast(times: int, quick: bool) -> None:
     trainer = _trainer(bags, Y)
     trainer.epoch()
     torch.cuda.synchronize()
-    _steps(trainer, times)
+    steps = trainer.steps
+    _each(steps, times)
     for without in (None, "best_of_bags", "slopes_to", "used", "adam"):
-        _SWITCH.without = None if without is None else _one_by_torch(trainer, without)
-        trainer._recorded = None
+        _SWITCH.without = None if without is None else _one_by_torch(steps, without)
+        steps._recorded = None
         name = f"MIMLFast one pass, MSRA-like, {len(bags)} bags" + (f", all but {without}" if without else "")
         _SWITCH.on = True
-        trainer._recorded = None
+        steps._recorded = None
         if without is None:
             mine = best(trainer.epoch, times)
-            _SWITCH.on, trainer._recorded = False, None
+            _SWITCH.on, steps._recorded = False, None
             theirs = best(trainer.epoch, times)
             _SWITCH.on = True
             print(f"{name:<78} triton {mine:10.3f} ms   torch {theirs:10.3f} ms   x {theirs / mine:6.2f}")
@@ -221,80 +213,62 @@ def mimlfast(times: int, quick: bool) -> None:
             ours = best(trainer.epoch, times)
             print(f"{name:<78} {ours:10.3f} ms, x {ours / mine:6.2f} of all with Triton", flush=True)
     _SWITCH.without = None
-    del trainer
+    del trainer, steps
     model = MIMLFast(device="cuda", random_state=0)
     beside(f"MIMLFast whole fit, MSRA-like, {len(bags)} bags", lambda: model.fit(bags, Y), times)
 
 
 def _trainer(bags: Bags, Y: np.ndarray) -> Any:
     from bagwise.models import MIMLFast
-    from bagwise.models._shared.gpu import Instances  # noqa: F401
+    from bagwise.models.mimlfast.fit import initial_state, make_plan, make_trainer
+    from bagwise.models.mimlfast.gpu import scaled_instances
+    from bagwise.models.mimlfast.predict import make_forward
 
-    model = MIMLFast(device="cuda", random_state=0)
-    try:
-        from bagwise.models.mimlfast.card import CardTrainer as Trainer
-        from bagwise.models.mimlfast.card_scores import CardForward as Forward
-        from bagwise.models.mimlfast.card_scores import scaled_instances
-        from bagwise.models.mimlfast.plan import make_plan
-        from bagwise.models.mimlfast.train import initial_state
-    except ImportError:
-        from bagwise.models.mimlfast.fit import initial_state, make_plan
-        from bagwise.models.mimlfast.gpu import GPUForward as Forward
-        from bagwise.models.mimlfast.gpu import GPUTrainer as Trainer
-        from bagwise.models.mimlfast.gpu import scaled_instances
-    plan = make_plan(model, len(bags))
+    plan = make_plan(MIMLFast(device="cuda", random_state=0), len(bags))
     store, scale = scaled_instances(bags.X, "standard", 1.0, GPU)
-    K = plan.n_sub_concepts
-    forward = Forward(store, bags.offsets, scale, (K, Y.shape[1] + 1, plan.n_components))
-    state = initial_state(np.random.default_rng(0), forward)
+    forward = make_forward(bags, Y, scale, plan, None, store=store)
+    state = initial_state(np.random.default_rng(0), forward.shape, forward.n_inputs)
     ids = np.arange(len(bags))
-    return Trainer(plan, forward, Y, ids, state, np.random.default_rng(0), 200)
+    return make_trainer(plan, forward, ids, state, np.random.default_rng(0), 200)
 
 
-def _one_by_torch(trainer: Any, name: str) -> dict[str, Any]:
+def _one_by_torch(steps: Any, name: str) -> dict[str, Any]:
     """A kernel's place taken by the operations of torch, with the arguments of the kernel."""
 
     def best_of_bags(S: Any, offsets: Any, counts: Any, K: int, n_all: int) -> Any:
         numbers = torch.arange(len(S), device=S.device)
         index = torch.searchsorted(offsets, numbers, right=True) - 1  # the layout knows it: a little unfair
-        return trainer._best(S, SimpleNamespace(offsets=offsets, index=index, counts=counts))
+        return steps._best(S, SimpleNamespace(offsets=offsets, owners=index, real=counts))
 
     def slopes_to(G: Any, top: Any, which: Any, source: Any, relevant: Any, counts: Any, _: Any) -> Any:
-        slopes, loss = trainer._slopes(top, relevant, counts > 0)
-        trainer._scatter(G, slopes, which, source, counts > 0)
+        slopes, loss = steps._slopes(top, relevant, counts > 0)
+        steps._scatter(G, slopes, which, source, counts > 0)
         return loss
 
     def used(which: Any, relevant: Any, counts: Any, K: int) -> Any:
-        return trainer._used(which, relevant.clone(), counts > 0)
+        return steps._used_of(which, relevant.clone(), counts > 0)
 
     def adam(x: Any, g: Any, mean: Any, square: Any, *_: Any) -> None:
-        trainer._adam(x, g, mean, square)
+        steps._adam(x, g, mean, square)
 
     return {name: locals()[name]}
 
 
-def _steps(trainer: Any, times: int) -> None:
-    from importlib import import_module
+def _each(steps: Any, times: int) -> None:
+    from bagwise.models.mimlfast import gpu_triton as kernels
 
-    try:
-        kernels = import_module("bagwise.models.mimlfast.card_triton")
-    except ImportError:
-        kernels = import_module("bagwise.models.mimlfast.gpu_triton")
-    K, n_all, m = trainer.V.shape
-    trainer.batch.zero_()
-    trainer.step.zero_()
-    batch = trainer.layout.batch(trainer.batch, trainer.forward)
-    relevant = trainer.relevant.index_select(0, batch.bags)
-    S = (batch.X @ trainer.A) @ trainer.V.reshape(-1, m).T
+    K, n_all, m = steps.vectors.shape
+    steps.batch.zero_()
+    batch = steps.layout.batch(steps.batch, steps.forward)
+    relevant = steps.relevant.index_select(0, batch.bags)
+    S = (batch.X @ steps.A) @ steps.vectors.reshape(-1, m).T
     G = torch.zeros_like(S)
-    counts, harmonic = batch.counts, trainer.harmonic
+    counts, harmonic = batch.real, steps.harmonic
     found = kernels.best_of_bags(S, batch.offsets, counts, K, n_all)
-    plain = {
-        name: _one_by_torch(trainer, name)[name] for name in ("best_of_bags", "slopes_to", "used", "adam")
-    }
-    grads = torch.randn_like(trainer.V)
-    adam = trainer.V.clone(), grads, *(torch.rand_like(grads) for _ in range(2)), trainer.constants
-    rest = trainer.step, trainer.plan.max_norm, (0.9, 0.99, 1e-8)
+    plain = {name: _one_by_torch(steps, name)[name] for name in ("best_of_bags", "slopes_to", "used", "adam")}
+    grads = torch.randn_like(steps.vectors)
+    adam = steps.vectors.clone(), grads, *(torch.rand_like(grads) for _ in range(2)), steps.constants
+    rest = steps.batch, steps.max_norm, (0.9, 0.99, 1e-8)
     given = {
         "best_of_bags": (S, batch.offsets, counts, K, n_all),
         "slopes_to": (G, *found, relevant, counts, harmonic),

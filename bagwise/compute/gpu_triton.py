@@ -1,8 +1,8 @@
 """Triton kernels where several operations of torch in a row would read and write the same large arrays.
 
-Only what `torch_ops` asks for on a GPU; everywhere else its plain operations do the same. On an H200 beside them
-(`benchmarks/triton_or_torch.py`): the gate 4.5 and its gradient 4.9 times as fast at 1.6 million rows, 1.25 to 3
-at 16,000; a pass of attention 1.7 times in large batches, the same in batches of 512.
+Only what `torch_ops` asks for on a GPU; elsewhere its plain operations do the same. Beside these on an H200
+(`benchmarks/triton_or_torch.py`): the gate 4.5 and its gradient 4.9 times as fast at 1.6 million rows, 1.25
+to 3 times at 16,000; a pass of attention 1.7 times in large batches, the same in batches of 512.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Inclusion and exclusion of ``gpu.py`` in Triton, in three steps over bags with the same number of labels.
 
-Beside torch on an H200 (`benchmarks/triton_or_torch.py`): 6 to 18 times as fast for sets of 1 to 8 labels, 34
-to 45 for 10 and 12; a value and gradient of 500,000 bags 4.3 times, their whole fit 1.5 to 1.7 times.
+Beside torch on an H200 (`benchmarks/triton_or_torch.py`): 6 to 18 times as fast for sets of 1 to 8 labels,
+34 to 45 for 10 and 12; a value and gradient of 500,000 bags 4.3 times, their whole fit 1.5 to 1.7 times.
 
 First every instance: its prior, and its softmax within the labels of its bag. Then every bag: a set of
 labels is a cell (high, low) of a table, so that the mass q of an instance in every set is a sum of two short
