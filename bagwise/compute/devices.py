@@ -1,4 +1,4 @@
-"""Where torch works: "auto", "cpu", "cuda" or "cuda:1". The only place that asks for a card."""
+"""Where torch works: "auto", "cpu", "cuda" or "cuda:1". The only place that asks for a GPU."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 from bagwise.errors import BagwiseError
 
-# of NVIDIA's cards, its boards, AMD's cards, and cards of Windows seen from Linux
+# of NVIDIA's GPUs, its boards, AMD's GPUs, and GPUs of Windows seen from Linux
 _DRIVERS = ("/dev/nvidiactl", "/dev/nvmap", "/dev/kfd", "/dev/dxg")
-_WORTH_A_CARD = 1e7  # pieces of work; below, importing torch and moving the data costs more than is saved
+_WORTH_A_GPU = 1e7  # pieces of work; below, importing torch and moving the data costs more than is saved
 
 
 def load_torch(who: str) -> Any:
@@ -31,7 +31,7 @@ def load_torch(who: str) -> Any:
 
 
 def torch_device(device: str, who: str = "device") -> Any:
-    """The torch device of a name; "auto" is the card if there is one.
+    """The torch device of a name; "auto" is the GPU if there is one.
 
     Examples
     --------
@@ -47,27 +47,27 @@ def torch_device(device: str, who: str = "device") -> Any:
     if chosen.type == "cuda":
         count = torch.cuda.device_count()
         if not torch.cuda.is_available() or (chosen.index or 0) >= count:
-            cards = "no card" if count == 0 else f"{count} card(s), cuda:0 to cuda:{count - 1}"
-            raise BagwiseError(f"device={device!r}, but torch sees {cards}; use device='auto' or 'cpu'")
+            seen = "no GPU" if count == 0 else f"{count} GPU(s), cuda:0 to cuda:{count - 1}"
+            raise BagwiseError(f"device={device!r}, but torch sees {seen}; use device='auto' or 'cpu'")
     return chosen
 
 
 def card_for(device: str, work: float) -> Any:
-    """The card that such work (pairs of instances, numbers of a matrix) goes to, or None: it is done here.
+    """The GPU that such work (pairs of instances, numbers of a matrix) goes to, or None: it is done here.
 
     Examples
     --------
     >>> card_for("cpu", 1e12) is None
     True
     """
-    if device == "cpu" or (device == "auto" and (work < _WORTH_A_CARD or not card_there())):
+    if device == "cpu" or (device == "auto" and (work < _WORTH_A_GPU or not card_there())):
         return None
     return torch_device("cuda" if device == "auto" else device)
 
 
 @cache
 def loops_for_card(module: str) -> Any:
-    """The module with loops compiled for a card, None where Triton, which compiles them, is not there.
+    """The module with Triton kernels, None where Triton, which compiles them, is not there.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def loops_for_card(module: str) -> Any:
 
 
 def card_there(device: str = "cuda") -> bool:
-    """Whether there is a card, or the one of this name.
+    """Whether there is a GPU, or the one of this name.
 
     Examples
     --------
@@ -102,5 +102,5 @@ def card_there(device: str = "cuda") -> bool:
 
 
 def _driver_there() -> bool:
-    """Whether the system has a driver of a card; importing torch to ask it costs seconds and 200 MB."""
+    """Whether the system has a driver of a GPU; importing torch to ask it costs seconds and 200 MB."""
     return sys.platform != "linux" or any(Path(node).exists() for node in _DRIVERS)

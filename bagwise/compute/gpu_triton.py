@@ -20,7 +20,7 @@ _ROWS = 16
 
 
 def on_its_card(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a function on the card that its first argument is on, which need not be the first card."""
+    """Run a function on the GPU that its first argument is on, which need not be the first GPU."""
 
     @wraps(function)
     def there(tensor: torch.Tensor, *rest: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Arrays on their way to a card: through two pinned pages, one filled while the other is copied.
+"""Arrays on their way to a GPU: through two pinned pages, one filled while the other is copied.
 
-Copies from plain memory make the card wait and run at a fraction of its speed; pinning all of a large array
+Copies from plain memory make the GPU wait and run at a fraction of its speed; pinning all of a large array
 would take longer than the copy. The module imports torch; import it inside functions.
 """
 
@@ -97,7 +97,7 @@ def streamed(X: Any, bounds: Iterable[tuple[int, int]], device: Any) -> Iterator
 
 
 def fetched(X: Tensor) -> np.ndarray:
-    """An array of what a tensor holds, through a pinned page where it comes from a card.
+    """An array of what a tensor holds, through a pinned page where it comes from a GPU.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def fetched(X: Tensor) -> np.ndarray:
 
 
 def fitting(work: Callable[[int], Any], size: int, what: str, smallest: int = 1) -> tuple[Any, int]:
-    """What ``work(size)`` returns, and the size: half of it, again and again, while the card has no room.
+    """What ``work(size)`` returns, and the size: half of it, again and again, while the GPU has no room.
 
     Parameters
     ----------
@@ -140,9 +140,7 @@ def fitting(work: Callable[[int], Any], size: int, what: str, smallest: int = 1)
             return work(size), size
         except torch.cuda.OutOfMemoryError as error:
             if size <= smallest:
-                raise torch.cuda.OutOfMemoryError(
-                    f"{what} does not fit the GPU; use device='cpu'"
-                ) from error
-        # out here the error is gone, and with it what its frames held on the card
+                raise torch.cuda.OutOfMemoryError(f"{what} does not fit the GPU; use device='cpu'") from error
+        # out here the error is gone, and with it what its frames held on the GPU
         size = max(size // 2, smallest)
         torch.cuda.empty_cache()

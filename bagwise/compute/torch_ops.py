@@ -1,9 +1,9 @@
 """Reductions within bags for tensors: the names and rules of `bagwise.compute.segment`, with gradients.
 
 What differs from there: sums are accumulated in the type of the tensor; ``offsets`` is an int64 tensor on the
-device of ``X``, or `Segments`, which know once for many calls what every call would ask the card for. Nothing
+device of ``X``, or `Segments`, which know once for many calls what every call would ask the GPU for. Nothing
 is added by atomic operations: a gradient that must be summed over the rows of a bag is a segment sum itself,
-so the same input gives the same bits on the same card. The module imports torch; import it inside functions.
+so the same input gives the same bits on the same GPU. The module imports torch; import it inside functions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Segments:
 
     @classmethod
     def of(cls, offsets: Any, device: Any = None) -> Segments:
-        """From offsets as an array or tensor; those of an array do not make the card wait.
+        """From offsets as an array or tensor; those of an array do not make the GPU wait.
 
         Examples
         --------
@@ -223,8 +223,8 @@ def transposed_product(R: Tensor, X: Tensor) -> Tensor:
 # ---------------------------------------------------------------------- forward and back
 
 _SLAB = 4096  # rows whose products are added in the type they have
-_PIECE = 1024  # rows that one thread of a card adds up; longer bags are cut, so that no thread works alone
-_loops = partial(loops_for_card, "bagwise.compute.gpu_triton")
+_PIECE = 1024  # rows that one thread of a GPU adds up; longer bags are cut, so that no thread works alone
+_kernels = partial(loops_for_card, "bagwise.compute.gpu_triton")
 
 
 def _reduce(X: Tensor, at: Segments, how: str) -> Tensor:
@@ -371,8 +371,8 @@ class _Gated(torch.autograd.Function):
 
 
 def _gate(P: Tensor, width: int) -> Tensor:
-    if P.is_cuda and P.is_contiguous() and _loops() is not None:
-        return _loops().gate(P, width)
+    if P.is_cuda and P.is_contiguous() and _kernels() is not None:
+        return _kernels().gate(P, width)
     return _tanh(P[:, :width]).mul_(torch.sigmoid(P[:, width : 2 * width]))
 
 
@@ -382,8 +382,8 @@ def _tanh(V: Tensor) -> Tensor:
 
 
 def _gate_back(P: Tensor, for_gates: Tensor, for_scores: Tensor, width: int) -> Tensor:
-    if P.is_cuda and P.is_contiguous() and _loops() is not None:
-        return _loops().gate_back(P, for_gates.contiguous(), for_scores.contiguous(), width)
+    if P.is_cuda and P.is_contiguous() and _kernels() is not None:
+        return _kernels().gate_back(P, for_gates.contiguous(), for_scores.contiguous(), width)
     V, U = _tanh(P[:, :width]), torch.sigmoid(P[:, width : 2 * width])
     last = 2 * width + for_scores.shape[1]
     out = torch.empty_like(P)

@@ -1,8 +1,8 @@
-"""Dense instances on a card, standardised once, for learners that go over them many times.
+"""Dense instances on a GPU, standardised once, for learners that go over them many times.
 
 What a learner wants as scaled instances, ``(x - shift) * factor``, is affine in those kept here, so any
 scaling of any part of them is folded into the weights (`Folded`): nothing is copied twice. Instances that
-do not fit the card stay in memory and follow run by run, each copied while the one before is worked on.
+do not fit the GPU stay in memory and follow run by run, each copied while the one before is worked on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Folded", "Instances", "standard_on_card"]
 
 
 Tensor = torch.Tensor
-_SHARE_OF_CARD = 0.6  # of its free memory that instances may take
+_SHARE_OF_GPU = 0.6  # of its free memory that instances may take
 _ROWS = 1 << 26  # numbers in double precision at a time
 
 
@@ -96,7 +96,7 @@ class Instances:
 
     @property
     def is_text(self) -> bool:
-        """Whether instances count as text, for which a card is no place; they are counted where they are."""
+        """Whether instances count as text, for which a GPU is no place; they are counted where they are."""
         return is_text(self._host) if self._text is None else self._text
 
     def _be(self, scaling: Scaling) -> None:
@@ -112,7 +112,7 @@ class Instances:
             return True
         free, _ = torch.cuda.mem_get_info(self.device)
         each = 4 if self._host.dtype == np.float32 else 12  # doubles are there until they are standardised
-        return each * self.shape[0] * self.width < _SHARE_OF_CARD * free
+        return each * self.shape[0] * self.width < _SHARE_OF_GPU * free
 
     def _standard(self, rows: Tensor) -> Tensor:
         return ((rows.double() - self._shift) * self._factor).float()
@@ -209,7 +209,7 @@ def _moments(
 # Sums and minima over all pairs of instances of two sets of bags, for tensors
 #
 # The matrix of all pairs is never whole: some rows of one set at a time beside all of the other. Blocks
-# that do not fit the card are halved. Squared distances are ``|x|^2 + |z|^2 - 2 x'z`` of centred
+# that do not fit the GPU are halved. Squared distances are ``|x|^2 + |z|^2 - 2 x'z`` of centred
 # instances, so equal instances are at a distance of rounding, where the compiled loops of
 # `bagwise.models.distance.hausdorff` give exactly 0. All three terms come out of one product, of
 # instances with two more columns: what goes over the pairs once more costs as much as the product itself.
@@ -223,7 +223,7 @@ def kernel_sums(
 ) -> np.ndarray:
     """Weighted sums of ``exp(-gamma |x - z|^2)`` over the pairs of instances of every pair of bags.
 
-    ``Z`` None is ``X`` itself, at half the work. Instances and blocks are float32 on a card if ``single``,
+    ``Z`` None is ``X`` itself, at half the work. Instances and blocks are float32 on a GPU if ``single``,
     float64 elsewhere.
 
     Examples
@@ -326,7 +326,7 @@ def _with_ones(X: Tensor, place: int) -> Tensor:
 
 
 def _over_blocks(block: Callable[[int, int], None], offsets: np.ndarray, n_rows: int) -> None:
-    """Run over bags, some rows at a time; a block that does not fit the card is cut in halves."""
+    """Run over bags, some rows at a time; a block that does not fit the GPU is cut in halves."""
     todo = list(reversed(list(runs(offsets, n_rows))))
     while todo:
         a, b = todo.pop()

@@ -225,7 +225,7 @@ def test_clear_errors():
     with pytest.raises(ValueError, match="device of DeepMIML must be"):
         DeepMIML(device="gpu").fit(bags, Y)
     if not torch.cuda.is_available():
-        with pytest.raises(BagwiseError, match="no card"):
+        with pytest.raises(BagwiseError, match="no GPU"):
             DeepMIML(device="cuda").fit(bags, Y)
 
 
