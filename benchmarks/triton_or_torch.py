@@ -23,8 +23,7 @@ import torch
 import bagwise.compute.devices as devices
 
 # before any other module of ours asks for the kernels: a switch in their way
-_LOOKUP = "triton_kernels" if hasattr(devices, "triton_kernels") else "loops_for_card"
-_REAL = getattr(devices, _LOOKUP)
+_REAL = devices.triton_kernels
 _SWITCH = SimpleNamespace(on=True, without=None)
 
 
@@ -37,7 +36,7 @@ def _switched(module: str) -> Any:
     return SimpleNamespace(**{**vars(kernels), **_SWITCH.without})
 
 
-setattr(devices, _LOOKUP, _switched)
+devices.triton_kernels = _switched
 
 from bagwise import Bags  # noqa: E402
 from bagwise.base.blocks import Block  # noqa: E402

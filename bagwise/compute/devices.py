@@ -52,26 +52,26 @@ def torch_device(device: str, who: str = "device") -> Any:
     return chosen
 
 
-def card_for(device: str, work: float) -> Any:
+def gpu_for(device: str, work: float) -> Any:
     """The GPU that such work (pairs of instances, numbers of a matrix) goes to, or None: it is done here.
 
     Examples
     --------
-    >>> card_for("cpu", 1e12) is None
+    >>> gpu_for("cpu", 1e12) is None
     True
     """
-    if device == "cpu" or (device == "auto" and (work < _WORTH_A_GPU or not card_there())):
+    if device == "cpu" or (device == "auto" and (work < _WORTH_A_GPU or not gpu_there())):
         return None
     return torch_device("cuda" if device == "auto" else device)
 
 
 @cache
-def loops_for_card(module: str) -> Any:
+def triton_kernels(module: str) -> Any:
     """The module with Triton kernels, None where Triton, which compiles them, is not there.
 
     Examples
     --------
-    >>> loops_for_card("bagwise.utils.no_such_module")
+    >>> triton_kernels("bagwise.utils.no_such_module")
     Traceback (most recent call last):
     ...
     ModuleNotFoundError: No module named 'bagwise.utils.no_such_module'
@@ -84,12 +84,12 @@ def loops_for_card(module: str) -> Any:
         return None
 
 
-def card_there(device: str = "cuda") -> bool:
+def gpu_there(device: str = "cuda") -> bool:
     """Whether there is a GPU, or the one of this name.
 
     Examples
     --------
-    >>> card_there("cuda:1000")
+    >>> gpu_there("cuda:1000")
     False
     """
     if not _driver_there():

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bagwise.compute.devices import loops_for_card
+from bagwise.compute.devices import triton_kernels
 
 __all__ = [
     "Segments",
@@ -224,7 +224,7 @@ def transposed_product(R: Tensor, X: Tensor) -> Tensor:
 
 _SLAB = 4096  # rows whose products are added in the type they have
 _PIECE = 1024  # rows that one thread of a GPU adds up; longer bags are cut, so that no thread works alone
-_kernels = partial(loops_for_card, "bagwise.compute.gpu_triton")
+_kernels = partial(triton_kernels, "bagwise.compute.gpu_triton")
 
 
 def _reduce(X: Tensor, at: Segments, how: str) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.base._input import BagInput
-from bagwise.compute.devices import card_there
+from bagwise.compute.devices import gpu_there
 from bagwise.compute.scaling import Scaling
 
 # These kept a factor, or mean and spread, where they keep a `Scaling` now.
@@ -28,7 +28,7 @@ def update(part: Any) -> None:
     """Give an estimator of an older version the attributes of today, and one of a card a device."""
     _fill_parameters(part)
     if isinstance(part, BagInput) and str(vars(part).get("device")).startswith("cuda"):
-        if not card_there(part.device):  # made on a card, and loaded where there is none
+        if not gpu_there(part.device):  # made on a card, and loaded where there is none
             part.device = "auto"
     if type(part).__name__ not in _SCALED or "_scale" not in vars(part) or hasattr(part, "_scaling"):
         return

@@ -10,7 +10,7 @@ import pytest
 def test_without_a_driver_torch_is_not_imported():
     code = (
         "import sys; from bagwise.compute import devices; devices._DRIVERS = ('/no/such/driver',);"
-        "assert not devices.card_there() and devices.card_for('auto', 1e12) is None;"
+        "assert not devices.gpu_there() and devices.gpu_for('auto', 1e12) is None;"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -19,7 +19,7 @@ from bagwise.compute.scaling import TEXT_SHARE, Scaling, is_text, learn_scaling,
 from bagwise.compute.torch_move import as_tensor, fetched, moved, streamed
 from bagwise.compute.torch_ops import Segments, _reduce
 
-__all__ = ["Folded", "Instances", "standard_on_card"]
+__all__ = ["Folded", "Instances", "standard_on_gpu"]
 
 
 Tensor = torch.Tensor
@@ -78,7 +78,7 @@ class Instances:
                 return self._keep(scaling)
             self.kept, self.resident = None, False  # others have taken what was free
             torch.cuda.empty_cache()
-        self._be(standard_on_card(X, device) if scaling is None else scaling)
+        self._be(standard_on_gpu(X, device) if scaling is None else scaling)
 
     def _keep(self, scaling: Scaling | None) -> None:
         (n, d), X = self.shape, self._host
@@ -89,7 +89,7 @@ class Instances:
         raw = moved(X, given)
         filled = sum(int(torch.count_nonzero(raw[first:last])) for first, last in _bounds(n, d))
         self._text = filled < TEXT_SHARE * n * d
-        self._be(standard_on_card(X, self.device, raw) if scaling is None else scaling)
+        self._be(standard_on_gpu(X, self.device, raw) if scaling is None else scaling)
         for first, last in _bounds(n, d):
             kept[first:last, :d] = self._standard(raw[first:last])
         self.kept = kept
@@ -163,12 +163,12 @@ class Instances:
         return Folded(stretch, (base.shift - scaling.shift) * scaling.factor)
 
 
-def standard_on_card(X: np.ndarray, device: Any, raw: Tensor | None = None) -> Scaling:
+def standard_on_gpu(X: np.ndarray, device: Any, raw: Tensor | None = None) -> Scaling:
     """The scaling "standard" of dense instances that are no text; ``raw`` are the same on the device.
 
     Examples
     --------
-    >>> standard_on_card(np.array([[1.0], [5.0]]), torch.device("cpu")).factor
+    >>> standard_on_gpu(np.array([[1.0], [5.0]]), torch.device("cpu")).factor
     array([0.5])
     """
 

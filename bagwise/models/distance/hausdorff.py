@@ -25,7 +25,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import runs
-from bagwise.compute.devices import card_for
+from bagwise.compute.devices import gpu_for
 from bagwise.compute.memo import remembered
 from bagwise.compute.numeric import frozen
 from bagwise.compute.threads import cores, in_threads
@@ -95,7 +95,7 @@ def hausdorff_distances(
     out = np.empty((len(offsets) - 1, len(z_offsets) - 1))
     if out.size == 0:
         return out
-    card = None if sparse.issparse(X) or sparse.issparse(Z) else card_for(device, X.shape[0] * Z.shape[0])
+    card = None if sparse.issparse(X) or sparse.issparse(Z) else gpu_for(device, X.shape[0] * Z.shape[0])
     if card is not None:
         from bagwise.models._shared.gpu import hausdorff
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import instance_rows
-from bagwise.compute.devices import card_for
+from bagwise.compute.devices import gpu_for
 from bagwise.compute.memo import between_bags
 from bagwise.compute.numeric import frozen
 from bagwise.compute.threads import in_threads
@@ -73,7 +73,7 @@ class InstanceKernel:
         if self.kernel == "linear":
             return dense(bag_means(X, offsets) @ bag_means(Z, z_offsets).T) + self.constant
         if self.kernel == "gaussian" and not sparse.issparse(X) and not sparse.issparse(Z):
-            card = card_for(self.device, float(len(X)) * len(Z))
+            card = gpu_for(self.device, float(len(X)) * len(Z))
             if card is not None:
                 return self._on_card(X, offsets, Z, z_offsets, card)
             return self._pairs((X, offsets), (Z, z_offsets)) + self.constant
@@ -107,7 +107,7 @@ class InstanceKernel:
     def gram(self, X: Any, offsets: np.ndarray) -> np.ndarray:
         """Mean kernel between all bags of ``X``."""
         if self.kernel == "gaussian" and not sparse.issparse(X):
-            card = card_for(self.device, float(len(X)) * len(X))
+            card = gpu_for(self.device, float(len(X)) * len(X))
             if card is not None:
                 return self._on_card(X, offsets, None, None, card)
             bags = X, offsets

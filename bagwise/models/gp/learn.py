@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from bagwise.bags import Bags
-from bagwise.compute.devices import card_for
+from bagwise.compute.devices import gpu_for
 from bagwise.compute.parts import Parts, map_reduce
 from bagwise.compute.threads import small_products
 from bagwise.errors import quoted
@@ -170,7 +170,7 @@ def card_of(model: Any, training: Training) -> Any:
     """The card that learning goes to, None where it stays here; ten passes are little."""
     if model.assumption != "collective" or len(training.parts) > 1:
         return None
-    return card_for(model.device, 10.0 * training.n_rows * training.n_labels)
+    return gpu_for(model.device, 10.0 * training.n_rows * training.n_labels)
 
 
 def _problems(

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from bagwise.base import MIMLClassifier, Traits, best_rows
 from bagwise.base._labels import check_piece
 from bagwise.base.parameters import JOBS, Choice, Device, Flag, Number, Rules, Seed, Whole, check_parameters
-from bagwise.compute.devices import card_for
+from bagwise.compute.devices import gpu_for
 from bagwise.compute.threads import Workers
 from bagwise.models._shared.scores import best_offset, margins
 from bagwise.models.mimlfast.fit import (
@@ -242,7 +242,7 @@ class MIMLFast(MIMLClassifier):
     def _scaled(self, bags, plan):
         """Instances on a GPU, None where mini-batches are made here, and their scale."""
         if plan.solver == "minibatch" and not bags.is_sparse:
-            gpu = card_for(self.device, bags.n_instances * bags.n_features)
+            gpu = gpu_for(self.device, bags.n_instances * bags.n_features)
             if gpu is not None:
                 from bagwise.models.mimlfast.gpu import scaled_instances
 

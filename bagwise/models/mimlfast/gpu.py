@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from bagwise.compute.devices import loops_for_card
+from bagwise.compute.devices import triton_kernels
 from bagwise.compute.scaling import Scaling
 from bagwise.compute.torch_move import as_tensor, fetched, fitting, streamed
 from bagwise.compute.torch_ops import Segments, _reduce
@@ -27,7 +27,7 @@ from bagwise.models.mimlfast.predict import Scale
 _TINY = 1e-8
 _CELLS = 1 << 26  # comparisons of labels, or scores of instances, made at a time
 _LARGEST_TABLE = 1 << 14  # labels beyond which ranks of a bag do not fit one program of the GPU
-_kernels = partial(loops_for_card, "bagwise.models.mimlfast.gpu_triton")
+_kernels = partial(triton_kernels, "bagwise.models.mimlfast.gpu_triton")
 
 
 class GPUBatches:

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from bagwise.compute.gpu_triton import on_its_card
+from bagwise.compute.gpu_triton import on_its_gpu
 
 _COLUMNS = 128
 
@@ -112,7 +112,7 @@ def _adam_kernel(
     tl.store(square + at, v, there)
 
 
-@on_its_card
+@on_its_gpu
 def best_of_bags(S: Any, offsets: Any, counts: Any, K: int, n_all: int) -> tuple[Any, Any, Any]:
     """Best score, sub-concept and row for every bag and label; bags that do not count have scores of 0."""
     n = len(offsets) - 1
@@ -123,7 +123,7 @@ def best_of_bags(S: Any, offsets: Any, counts: Any, K: int, n_all: int) -> tuple
     return best, which, source
 
 
-@on_its_card
+@on_its_gpu
 def slopes_to(G: Any, best: Any, which: Any, source: Any, relevant: Any, counts: Any, harmonic: Any) -> Any:
     """Write the slopes of all scores to their places in G, of zeros; return the loss of all bags."""
     n, n_all = best.shape
@@ -133,7 +133,7 @@ def slopes_to(G: Any, best: Any, which: Any, source: Any, relevant: Any, counts:
     return losses.sum()
 
 
-@on_its_card
+@on_its_gpu
 def used(which: Any, relevant: Any, counts: Any, K: int) -> Any:
     """How often each sub-concept is the best of its label, (n_labels, K)."""
     n, n_all = which.shape
@@ -142,7 +142,7 @@ def used(which: Any, relevant: Any, counts: Any, K: int) -> Any:
     return found
 
 
-@on_its_card
+@on_its_gpu
 def adam(
     x: Any, g: Any, mean: Any, square: Any, constants: Any, step: Any, max_norm: float, betas: Any
 ) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags, runs
-from bagwise.compute.devices import card_for
+from bagwise.compute.devices import gpu_for
 from bagwise.compute.numeric import frozen
 from bagwise.compute.scaling import Scaling, is_text, learn_scaling
 from bagwise.compute.segment import segment_argmax, segment_max
@@ -244,7 +244,7 @@ def sub_concepts(model: Any, bags: Bags) -> tuple[np.ndarray, np.ndarray]:
 
 def _over_sub_concepts(model: Any, bags: Bags, *, of_bags: bool) -> Iterator[tuple[Bags, np.ndarray]]:
     """Runs of bags with the best scores over sub-concepts of the bags, or of their instances."""
-    gpu = None if bags.is_sparse else card_for(model.device, bags.n_instances * bags.n_features)
+    gpu = None if bags.is_sparse else gpu_for(model.device, bags.n_instances * bags.n_features)
     if gpu is None:
         for part, F in _blocks(model, bags):
             best = np.ascontiguousarray(F.max(axis=2))

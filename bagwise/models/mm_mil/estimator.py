@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from bagwise.base import MIMLClassifier, Traits
 from bagwise.base.blocks import blocks_in_memory
 from bagwise.base.parameters import JOBS, Choice, Device, Flag, Number, Seed, Whole
-from bagwise.compute.devices import card_for
+from bagwise.compute.devices import gpu_for
 from bagwise.compute.scaling import apply_scaling, is_text, learn_scaling, scaling_of
 from bagwise.compute.segment import segment_argmax, segment_max
 from bagwise.models._shared.scores import constant_score, each_label
@@ -223,7 +223,7 @@ class MMMIL(MIMLClassifier):
         if self.solver != "smooth" or bags.is_sparse:
             return None
         n_features = bags.n_features if self.kernel is None else min(self.n_landmarks, bags.n_instances)
-        card = card_for(self.device, _PASSES * bags.n_instances * n_features * n_labels)
+        card = gpu_for(self.device, _PASSES * bags.n_instances * n_features * n_labels)
         return None if card is None or is_text(bags.X) else card
 
     def _fit_blocks(self, blocks):
@@ -328,7 +328,7 @@ class MMMIL(MIMLClassifier):
             return None
         columns = self.expert_coef_.shape[2] if self.kernel == "rbf" else bags.n_features / _PASSES
         # one product repays the way to the card for large data alone
-        card = card_for(self.device, bags.n_instances * columns)
+        card = gpu_for(self.device, bags.n_instances * columns)
         if card is None:
             return None
         from bagwise.models.mm_mil.card import predicted_on_card

@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state
 
 from bagwise.bags import instance_rows
 from bagwise.base.blocks import Block, Blocks
-from bagwise.compute.devices import card_for
+from bagwise.compute.devices import gpu_for
 from bagwise.compute.parts import Parts, map_reduce
 from bagwise.compute.scaling import Scaling, apply_scaling, is_text, positive_rows, scaling_of
 from bagwise.compute.threads import small_products, threads
@@ -168,7 +168,7 @@ def gpu_of(device: str, bags: Any) -> Any:
     """The GPU that dense instances go to, None where they stay here."""
     if device == "cpu" or bags.is_sparse:
         return None
-    gpu = card_for(device, bags.n_instances * bags.n_features)
+    gpu = gpu_for(device, bags.n_instances * bags.n_features)
     return None if gpu is None or is_text(bags.X) else gpu
 
 

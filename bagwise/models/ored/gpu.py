@@ -22,7 +22,7 @@ import torch
 
 from bagwise.bags import instance_rows, runs
 from bagwise.base.blocks import Block, Blocks, InMemory
-from bagwise.compute.devices import loops_for_card
+from bagwise.compute.devices import triton_kernels
 from bagwise.compute.torch_move import as_tensor, streamed
 from bagwise.compute.torch_ops import Segments, segment_sum, transposed_product
 from bagwise.models._shared.gpu import Folded, Instances
@@ -36,7 +36,7 @@ TOLERANCE = 1e-7
 _LOGITS = 1 << 29  # at a time
 _SUBSETS = 1 << 24  # of all instances at a time, where Triton is not there
 _UNIT_ROUNDOFF = 2.0**-53
-_kernels = partial(loops_for_card, "bagwise.models.ored.gpu_triton")
+_kernels = partial(triton_kernels, "bagwise.models.ored.gpu_triton")
 
 
 class GPUBlocks(InMemory):

@@ -18,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
-from bagwise.compute.gpu_triton import on_its_card
+from bagwise.compute.gpu_triton import on_its_gpu
 
 _CELLS = 2048  # logits of one program of the first step
 _FEW = 4  # labels up to which several bags go together,
@@ -252,7 +252,7 @@ def _posterior_kernel(
     tl.store(at, tl.load(at, there, 0.0) + weight * posterior, there)
 
 
-@on_its_card
+@on_its_gpu
 def residuals(logits: torch.Tensor, group: Any, out: torch.Tensor) -> torch.Tensor:
     """Residuals of one group; the log-likelihood of each bag, NaN where it is left."""
     from bagwise.models.ored.gpu import needed_cover

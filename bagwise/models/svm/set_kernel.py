@@ -17,7 +17,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from bagwise.bags import instance_rows, runs
 from bagwise.compute.compiled import kernel
-from bagwise.compute.devices import card_for
+from bagwise.compute.devices import gpu_for
 from bagwise.compute.memo import between_bags, remembered
 from bagwise.compute.numeric import frozen
 from bagwise.compute.segment import segment_sum
@@ -103,7 +103,7 @@ def set_kernel(
         return weighted_sums(X, offsets, weights) @ weighted_sums(Z, z_offsets, z_weights).T
     n, m = len(offsets) - 1, len(z_offsets) - 1
     check_memory(8.0 * n * m, f"the kernel of {n:,} and {m:,} bags", "take a sample of the bags")
-    card = None if sparse.issparse(X) or sparse.issparse(Z) else card_for(device, X.shape[0] * Z.shape[0])
+    card = None if sparse.issparse(X) or sparse.issparse(Z) else gpu_for(device, X.shape[0] * Z.shape[0])
     if card is not None:
         from bagwise.models._shared.gpu import kernel_sums
 

@@ -72,7 +72,7 @@ def test_kernels_and_pivots(device, monkeypatch):
     Q, there = _pivoted(kernel, *given, 0.99, None, card=where)
     assert_allclose(Q @ Q.T, P @ P.T, atol=1e-8)
     assert_allclose(there.offsets, found.offsets)
-    monkeypatch.setattr(covariances, "card_for", lambda device, work: where if device == "cuda" else None)
+    monkeypatch.setattr(covariances, "gpu_for", lambda device, work: where if device == "cuda" else None)
     on_card = InstanceKernel("gaussian", 2.0, 0.1, "cuda")
     assert_allclose(on_card.gram(*given), kernel.gram(*given), atol=1e-12)
     some = bags[5:20]
@@ -91,7 +91,7 @@ def test_a_whole_fit_is_that_of_the_processor(device, settings, monkeypatch):
     if device == "cpu":
         for room in (covariances, learn):
             monkeypatch.setattr(
-                room, "card_for", lambda name, work: torch.device("cpu") if name == "cuda" else None
+                room, "gpu_for", lambda name, work: torch.device("cpu") if name == "cuda" else None
             )
     there = MIMLGP(device="cuda", **settings).fit(bags, Y)
     assert there.n_iter_ == here.n_iter_
@@ -158,7 +158,7 @@ def test_a_whole_fit_on_a_card_that_is_too_small(device, what, monkeypatch):
     if device == "cpu":
         for room in (covariances, learn):
             monkeypatch.setattr(
-                room, "card_for", lambda name, work: torch.device("cpu") if name == "cuda" else None
+                room, "gpu_for", lambda name, work: torch.device("cpu") if name == "cuda" else None
             )
     if what in ("features", "all"):  # they stay in memory, and follow run by run
         monkeypatch.setattr(CardRows, "_kept", lambda *_: None)

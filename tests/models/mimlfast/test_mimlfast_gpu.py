@@ -95,7 +95,7 @@ def test_scores_of_instances_and_bags(data, device, monkeypatch):
     model = MIMLFast(7, 3, max_iter=3, random_state=0, device="cpu").fit(data.bags, data.Y)
     expected = model.instance_scores(data.bags), model.decision_function(data.bags)
     if device == "cpu":
-        monkeypatch.setattr(predict, "card_for", lambda *_: torch.device("cpu"))
+        monkeypatch.setattr(predict, "gpu_for", lambda *_: torch.device("cpu"))
     monkeypatch.setattr(predict, "GPU_CELLS", 5000)
     model.device = "cuda"
     for found, there in zip((model.instance_scores(data.bags), model.decision_function(data.bags)), expected):
@@ -168,7 +168,7 @@ def test_instances_and_scores_that_do_not_fit(data, device, monkeypatch):
     model = MIMLFast(7, 3, max_iter=3, random_state=0, device="cpu").fit(data.bags, data.Y)
     expected = model.decision_function(data.bags)
     if device == "cpu":
-        monkeypatch.setattr(predict, "card_for", lambda *_: torch.device("cpu"))
+        monkeypatch.setattr(predict, "gpu_for", lambda *_: torch.device("cpu"))
     no_room_beyond(monkeypatch, gpu, "_reduce", 100)
     np.testing.assert_allclose(
         model.set_params(device="cuda").decision_function(data.bags),

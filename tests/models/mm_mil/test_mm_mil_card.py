@@ -11,7 +11,7 @@ from small_gpu import full, no_room_beyond  # noqa: E402
 
 from bagwise import Bags  # noqa: E402
 from bagwise.base import fit_several  # noqa: E402
-from bagwise.compute.devices import card_there  # noqa: E402
+from bagwise.compute.devices import gpu_there  # noqa: E402
 from bagwise.compute.scaling import Scaling  # noqa: E402
 from bagwise.compute.torch_ops import Segments  # noqa: E402
 from bagwise.datasets import make_sub_concepts  # noqa: E402
@@ -51,7 +51,7 @@ def on_device(monkeypatch, device):
     """What ``device="cuda"`` stands for: torch's processor where there is no card."""
     if device == "cpu":
         monkeypatch.setattr(
-            estimator, "card_for", lambda name, _: torch.device("cpu") if name == "cuda" else None
+            estimator, "gpu_for", lambda name, _: torch.device("cpu") if name == "cuda" else None
         )
 
 
@@ -238,7 +238,7 @@ def test_model_files_load_on_either_device(device, tmp_path, monkeypatch):
     save(model, tmp_path / "model.bagwise")
     monkeypatch.undo()
     loaded = load(tmp_path / "model.bagwise")
-    assert loaded.device == ("cuda" if card_there() else "auto")  # where there is no card, it does without
+    assert loaded.device == ("cuda" if gpu_there() else "auto")  # where there is no card, it does without
     np.testing.assert_allclose(
         loaded.set_params(device="cpu").decision_function(data.bags), scores, atol=1e-9
     )

@@ -9,7 +9,7 @@ from small_gpu import full, no_room_beyond  # noqa: E402
 
 from bagwise import Bags  # noqa: E402
 from bagwise.base.blocks import Block  # noqa: E402
-from bagwise.compute.devices import card_there  # noqa: E402
+from bagwise.compute.devices import gpu_there  # noqa: E402
 from bagwise.compute.scaling import apply_scaling, learn_scaling  # noqa: E402
 from bagwise.datasets.synthetic import make_miml  # noqa: E402
 from bagwise.models import ORedLogisticRegression  # noqa: E402
@@ -149,7 +149,7 @@ def test_a_whole_fit_is_that_of_the_processor(device, tmp_path, monkeypatch):
     data = make_miml(n_bags=240, random_state=0)
     here = ORedLogisticRegression(device="cpu").fit(data.bags, data.Y)
     if device == "cpu":  # torch without a GPU
-        monkeypatch.setattr(fit_room, "card_for", lambda *_: torch.device("cpu"))
+        monkeypatch.setattr(fit_room, "gpu_for", lambda *_: torch.device("cpu"))
     there = ORedLogisticRegression(device="cuda").fit(data.bags, data.Y)
     scores = here.decision_function(data.bags)
     np.testing.assert_allclose(there.decision_function(data.bags), scores, atol=2e-3 * np.abs(scores).max())
@@ -165,7 +165,7 @@ def test_a_whole_fit_is_that_of_the_processor(device, tmp_path, monkeypatch):
     save(there, tmp_path / "model.bagwise")
     monkeypatch.undo()
     loaded = load(tmp_path / "model.bagwise")
-    assert loaded.device == ("cuda" if card_there() else "auto")  # where there is no GPU, it does without
+    assert loaded.device == ("cuda" if gpu_there() else "auto")  # where there is no GPU, it does without
     loaded.set_params(device="cpu")
     np.testing.assert_allclose(loaded.decision_function(data.bags), scores_there, atol=1e-4)
 
