@@ -31,7 +31,7 @@ from bagwise.models.mm_mil.card_features import CardFeatures, FeaturesOf
 from bagwise.models.mm_mil.objective import BagLosses
 from bagwise.models.ored.fit import Setup, Treatment, likelihood_of
 from bagwise.models.ored.gpu import groups_of, union_residuals
-from bagwise.models.ored.predict import union_residual
+from bagwise.models.ored.predict import UnionPass
 from bagwise.models.svm.set_kernel import set_kernel
 
 GPU = torch.device("cuda")
@@ -250,9 +250,8 @@ def _estep(k: int, times: int, n_bags: int = 100_000, size: int = 16) -> None:
     copy = best(lambda: out.copy_(logits), times)
     left = len(union_residuals(logits, groups, out)[1])
     host = logits[: 2000 * size].double().cpu().numpy()
-    room = np.empty_like(host)
-    given = bags[:2001], Y[:2000], np.ones(2000)
-    here = best(lambda: union_residual(host, *given, room, n_threads=16), 3) * n_bags / 2000
+    few = UnionPass(bags[:2001], Y[:2000], n_threads=16)
+    here = best(lambda: few.run(host, np.ones(2000), residual=True), 3) * n_bags / 2000
     print(
         f"E-step, 100,000 bags x 16 instances, sets of {k:2d}: {1e3 * mine:.2f} ms, copying its input "
         f"{1e3 * copy:.2f} ms, processor about {1e3 * here:.0f} ms; left to the processor {left}"

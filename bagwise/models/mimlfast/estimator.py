@@ -230,26 +230,22 @@ class MIMLFast(MIMLClassifier):
     def _fit(self, bags, Y):
         plan = make_plan(self, len(bags), bags.X)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-        store, scale = self._scaled(bags, plan)
-        threads: Any = nullcontext() if store is not None else Workers(self.n_jobs, N_SLICES)
+        store = None  # instances on a GPU
+        if plan.solver == "minibatch" and not bags.is_sparse:
+            gpu = gpu_for(self.device, bags.n_instances * bags.n_features)
+            if gpu is not None:
+                from bagwise.models.mimlfast.gpu import scaled_instances
+
+                store, scale = scaled_instances(bags.X, self.scaling, plan.norm, gpu)
+        if store is None:
+            scale = learn_scale(bags.X, self.scaling, plan.norm)
+        threads: Any = Workers(self.n_jobs, N_SLICES) if store is None else nullcontext()
         with threads as workers:
             forward_of = partial(make_forward, bags, Y, scale, plan, workers, store=store)
             learned = learn(forward_of, Y, plan, rng)
         self.solver_ = plan.solver
         self._scale: list[Any] = list(scale)
         self._publish(learned)
-
-    def _scaled(self, bags, plan):
-        """Instances on a GPU, None where mini-batches are made here, and their scale."""
-        if plan.solver == "minibatch" and not bags.is_sparse:
-            gpu = gpu_for(self.device, bags.n_instances * bags.n_features)
-            if gpu is not None:
-                from bagwise.models.mimlfast.gpu import scaled_instances
-
-                found = scaled_instances(bags.X, self.scaling, plan.norm, gpu)
-                if found is not None:
-                    return found
-        return None, learn_scale(bags.X, self.scaling, plan.norm)
 
     def _fit_blocks(self, blocks):
         """Learn from shards: rounds of local passes over the parts; one part is learned as in memory."""

@@ -55,11 +55,12 @@ class BatchTrainer:
             state = state | {"moments": [np.zeros(shape, np.float32) for shape in shapes]}
             state |= {"updates": 0, "batch_bags": min(plan.batch_bags, len(ids))}
         self.counts = {name: state[name] for name in ("t", "updates", "batch_bags")}
+        steps: Any = Batches
         if forward.kind == "gpu":
-            from bagwise.models.mimlfast.gpu import GPUBatches as Steps
-        else:
-            Steps = Batches  # type: ignore[misc,assignment]
-        self.steps: Any = Steps(plan.max_norm, forward, state, self.cuts)
+            from bagwise.models.mimlfast.gpu import GPUBatches
+
+            steps = GPUBatches
+        self.steps = steps(plan.max_norm, forward, state, self.cuts)
         self.losses: list[float] = []
         self.n_capped = 1  # not counted: norms may have met the cap
         self._order: np.ndarray | None = None

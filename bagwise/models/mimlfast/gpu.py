@@ -318,8 +318,10 @@ class Layout:
 # ---------------------------------------------------------------------- instances and scores
 
 
-def scaled_instances(X: np.ndarray, scaling: str, norm: float, device: Any) -> tuple[Instances, Scale] | None:
-    """Dense instances on a device, and the scale of `learn_scale` they have there; None for text."""
+def scaled_instances(
+    X: np.ndarray, scaling: str, norm: float, device: Any
+) -> tuple[Instances | None, Any]:
+    """Dense instances on a device, and the scale of `learn_scale` they have there; None twice for text."""
     d = X.shape[1]
     width = -(-(d + 1) // 8) * 8  # rows begin at multiples of 32 bytes
     if scaling == "none":
@@ -327,7 +329,7 @@ def scaled_instances(X: np.ndarray, scaling: str, norm: float, device: Any) -> t
     else:
         store = Instances(X, device, width=width)
         if store.is_text:
-            return None
+            return None, None
         squares = np.count_nonzero(store.base.factor)
         store.stretch(norm / np.sqrt(squares) if squares > 0 else 0.0)
     constant = 0.0 if scaling == "none" else 1.0

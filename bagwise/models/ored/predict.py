@@ -71,7 +71,13 @@ class UnionPass:
         self._workspaces = {}
 
     def run(self, logits, weights, *, residual, out=None):
-        """Posteriors, or weighted residuals (in ``out``, if given); log-likelihood and status of each bag."""
+        """Posteriors or residuals, log-likelihood (not weighted) and status of each bag.
+
+        Residuals are ``weight * (Q - p)``, Eq. (22) of [1], posterior less prior: for logits ``X @ W.T`` the
+        gradient of ``weights @ loglik`` is ``residuals.T @ X``. They are 0 where the status is not. A bag of
+        weight 0 is skipped and costs nothing; its status is 3 and its log-likelihood 0. Logits are not
+        checked for NaN, which gives a log-likelihood of NaN. ``out`` receives the result, if given.
+        """
         if self.given_rows is not None:
             extended = np.full((self.offsets[-1], self.n_classes), -np.inf)
             extended[:, -1] = 0.0
@@ -237,47 +243,6 @@ def union_posterior(logits, offsets, Y, *, background=False, method="auto", max_
     how = {"background": background, "method": method, "max_labels": max_labels, "n_threads": n_threads}
     bags = UnionPass(offsets, Y, **how)
     return bags.run(logits, np.ones(len(bags.sizes)), residual=False)
-
-
-def union_residual(logits, offsets, Y, weights, out, *, method="auto", max_labels=16, n_threads=1):
-    """Log likelihood of each bag and its weighted gradient with respect to the logits, in one pass.
-
-    Posterior and prior are subtracted as soon as a bag is done: ``out = weight * (Q - p)``, Eq. (22) of [1]_.
-    For logits ``X @ W.T`` the gradient of ``weights @ loglik`` is then ``out.T @ X``.
-
-    Parameters
-    ----------
-    logits, offsets, Y, method, max_labels, n_threads
-        As in :func:`union_posterior`, but logits are not checked for NaN, which gives a `loglik` of NaN.
-    weights : ndarray of shape (B,)
-        Weights of the bags. A bag of weight 0 is skipped and costs nothing.
-    out : ndarray of shape (N, C), float64, C-contiguous
-        Receives the residuals; zero for bags whose status is not 0.
-
-    Returns
-    -------
-    loglik : ndarray of shape (B,)
-        Log probability of the label set, not weighted; 0 for skipped bags.
-    status : ndarray of shape (B,), int8
-        As in :func:`union_posterior`; 3 for skipped bags.
-
-    References
-    ----------
-    .. [1] A. T. Pham, R. Raich and X. Z. Fern, "Dynamic programming for instance annotation in multi-instance
-       multi-label learning", IEEE Transactions on Pattern Analysis and Machine Intelligence 39(12), 2017.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> logits, out = np.log([[0.8, 0.1, 0.1], [0.5, 0.4, 0.1]]), np.empty((2, 3))
-    >>> Y = np.array([[1, 1, 0]], dtype=np.int8)
-    >>> loglik, status = union_residual(logits, np.array([0, 2]), Y, np.ones(1), out)
-    >>> out.round(3)
-    array([[ 0.065,  0.035, -0.1  ],
-           [-0.365,  0.465, -0.1  ]])
-    """
-    bags = UnionPass(offsets, Y, method=method, max_labels=max_labels, n_threads=n_threads)
-    return bags.run(logits, np.asarray(weights), residual=True, out=out)[1:]
 
 
 # ---------------------------------------------------------------------- what is known of instances

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bagwise.models.ored.predict import METHODS, union_posterior, union_residual
+from bagwise.models.ored.predict import METHODS, UnionPass, union_posterior
 
 # Weights of a bag in which Algorithm 2 of the paper loses all digits: powers of ten, rows to be normalised.
 ADVERSARIAL = [[0, 9, 12, 9], [15, 0, 0, 0], [0, 15, 12, 12], [0, 12, 9, 12]]
@@ -283,6 +283,11 @@ def test_too_many_labels_are_flagged():
     out = np.ones_like(logits)
     union_residual(logits, np.array([0, 6]), label_matrix([[0, 1, 2, 4]], 5), np.ones(1), out, max_labels=3)
     assert (out == 0).all()
+
+
+def union_residual(logits, offsets, Y, weights, out, **how):
+    """Log-likelihood and status of a pass that fills ``out`` with residuals."""
+    return UnionPass(offsets, Y, **how).run(logits, weights, residual=True, out=out)[1:]
 
 
 def random_bags(seed, n_bags=60, n_classes=7, scale=2.0):
