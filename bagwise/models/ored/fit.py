@@ -242,14 +242,15 @@ class UnionLikelihood:
         if self.known is not None:  # with A the classes left to an instance, p(y) = p(A) p(y | A)
             plain, logits = self._clamp(logits)
         value, R = self._union(logits, given)
-        which = np.flatnonzero(self.candidates & (given > 0))
-        if which.size:
-            value += self._add_candidates(which, logits, given, R)
+        if self.candidates.any():
+            value += self._add_candidates(logits, given, R)
         if plain is not None:
             value += self._add_known(plain, given, R)
         return value, R
 
-    def _add_candidates(self, which: np.ndarray, logits: Any, weights: np.ndarray, R: Any) -> float:
+    def _add_candidates(self, logits: Any, weights: np.ndarray, R: Any) -> float:
+        """Bags whose set is taken as candidates only."""
+        which = np.flatnonzero(self.candidates & (weights > 0))
         rows, offsets = instance_rows(self.offsets, which)
         bag = np.repeat(which, np.diff(offsets))
         log_p = self._fetched(logits, rows)
