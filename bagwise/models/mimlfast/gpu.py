@@ -318,9 +318,7 @@ class Layout:
 # ---------------------------------------------------------------------- instances and scores
 
 
-def scaled_instances(
-    X: np.ndarray, scaling: str, norm: float, device: Any
-) -> tuple[Instances | None, Any]:
+def scaled_instances(X: np.ndarray, scaling: str, norm: float, device: Any) -> tuple[Instances | None, Any]:
     """Dense instances on a device, and the scale of `learn_scale` they have there; None twice for text."""
     d = X.shape[1]
     width = -(-(d + 1) // 8) * 8  # rows begin at multiples of 32 bytes
