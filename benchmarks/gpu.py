@@ -1,8 +1,8 @@
-"""Speed on a card, beside the processor and beside plain torch, all in one run.
+"""Speed on a GPU, beside the processor and beside plain torch, all in one run.
 
     python benchmarks/gpu.py [attention mimlfast mimlfast_large ored estep gp mm_mil pairs] [--sival FILE.npz]
 
-Needs torch and a card; `attention` takes 25 GB of its memory, `mimlfast_large` 30 GB of it and 60 GB of the
+Needs torch and a GPU; `attention` takes 25 GB of its memory, `mimlfast_large` 30 GB of it and 60 GB of the
 machine's. The best of several runs is printed.
 """
 
@@ -22,19 +22,19 @@ from bagwise.compute.torch_ops import Segments
 from bagwise.datasets import make_msra_like
 from bagwise.metrics import ranking_loss
 from bagwise.models import MIMLGP, MMMIL, MIMLFast, ORedLogisticRegression
+from bagwise.models._shared.gpu import Instances
 from bagwise.models.deep.losses import bag_losses
 from bagwise.models.deep.network import Network, Plan
 from bagwise.models.distance.kernels import hausdorff_distances
 from bagwise.models.mm_mil.card import Answers
 from bagwise.models.mm_mil.card_features import CardFeatures, FeaturesOf
 from bagwise.models.mm_mil.objective import BagLosses
-from bagwise.models.ored.card import likelihood_on_card
-from bagwise.models.ored.parts import Setup, Treatment
-from bagwise.models.ored.union_posterior import union_residual
-from bagwise.models.ored.union_torch import groups_of, union_residuals
+from bagwise.models.ored.fit import Setup, Treatment, likelihood_of
+from bagwise.models.ored.gpu import groups_of, union_residuals
+from bagwise.models.ored.predict import UnionPass
 from bagwise.models.svm.kernels import set_kernel
 
-CARD = torch.device("cuda")
+GPU = torch.device("cuda")
 
 
 def best(run, times: int) -> float:
@@ -68,12 +68,12 @@ class PlainAttention(torch.nn.Module):
 
 def attention(times: int) -> None:
     n_bags, size, d, n_labels, batch = 100_000, 100, 512, 10, 16_384
-    X = torch.empty((n_bags * size, d), dtype=torch.bfloat16, device=CARD)
+    X = torch.empty((n_bags * size, d), dtype=torch.bfloat16, device=GPU)
     for first in range(0, len(X), 1_000_000):
-        X[first : first + 1_000_000] = torch.randn(1_000_000, d, device=CARD)
-    Y = (torch.rand(n_bags, n_labels, device=CARD) < 0.2).float()
-    ours = Network(Plan("attention", "softmax", d, n_labels, 256, 1, 0.0)).to(CARD)
-    plain = PlainAttention(d, 256, n_labels).to(CARD)
+        X[first : first + 1_000_000] = torch.randn(1_000_000, d, device=GPU)
+    Y = (torch.rand(n_bags, n_labels, device=GPU) < 0.2).float()
+    ours = Network(Plan("attention", "softmax", d, n_labels, 256, 1, 0.0)).to(GPU)
+    plain = PlainAttention(d, 256, n_labels).to(GPU)
 
     def one_pass(scores, network):
         optimiser = torch.optim.AdamW(network.parameters(), fused=True)
@@ -86,7 +86,7 @@ def attention(times: int) -> None:
             optimiser.step()
 
     def flat(a, b):
-        return ours(X[a * size : b * size], Segments.of(np.arange(0, (b - a) * size + 1, size), CARD))
+        return ours(X[a * size : b * size], Segments.of(np.arange(0, (b - a) * size + 1, size), GPU))
 
     mine = best(lambda: one_pass(flat, ours), times)
     theirs = best(
@@ -105,7 +105,7 @@ def attention(times: int) -> None:
     def abmil_pass(labels):
         for k in range(labels):  # it knows one label: one network for each
             extractor = torch.nn.Sequential(torch.nn.Linear(d, 256), torch.nn.ReLU())
-            network = ABMIL(in_shape=(d,), att_dim=128, gated=True, feat_ext=extractor).to(CARD)
+            network = ABMIL(in_shape=(d,), att_dim=128, gated=True, feat_ext=extractor).to(GPU)
             optimiser = torch.optim.AdamW(network.parameters(), fused=True)
             for a in range(0, n_bags, batch):
                 b = min(a + batch, n_bags)
@@ -142,7 +142,7 @@ def mimlfast_large(times: int) -> None:
     train, copies = 30_000, 100
     given = np.asarray(small.bags[:train].X, dtype=np.float32)
     X = np.empty((copies * len(given), given.shape[1]), dtype=np.float32)
-    there = torch.as_tensor(given).to(CARD)
+    there = torch.as_tensor(given).to(GPU)
     for k in range(copies):  # every copy with noise of its own
         noisy = there + 0.1 * there.std(dim=0) * torch.randn_like(there)
         X[k * len(given) : (k + 1) * len(given)] = noisy.cpu().numpy()
@@ -173,7 +173,7 @@ def gp(times: int) -> None:
     one, other = (m.decision_function(bags[:1000]) for m in (here, model))
     apart = np.abs(one - other).max() / np.abs(one).max()
     print(
-        f"MIML-GP, 30,000 bags x 99 labels, rank {model.rank_}: card {whole:.2f} s, {model.n_iter_} M steps; "
+        f"MIML-GP, 30,000 bags x 99 labels, rank {model.rank_}: GPU {whole:.2f} s, {model.n_iter_} M steps; "
         f"processor {seconds:.1f} s; scores differ by {apart:.1e} of the largest"
     )
 
@@ -186,12 +186,12 @@ def _sets(n_bags: int, size: int, d: int, n_labels: int, per_bag: int) -> tuple[
         [np.tile(np.arange(per_bag), (n_bags, 1)), rng.integers(0, per_bag, (n_bags, size - per_bag))], axis=1
     )
     carried = np.take_along_axis(labels, which, axis=1).ravel()
-    generator = torch.Generator(CARD).manual_seed(0)
-    centres = 0.5 * torch.randn(n_labels, d, device=CARD, generator=generator)
+    generator = torch.Generator(GPU).manual_seed(0)
+    centres = 0.5 * torch.randn(n_labels, d, device=GPU, generator=generator)
     X = np.empty((n_bags * size, d), dtype=np.float32)
     for first in range(0, len(X), 1 << 20):
-        of = torch.as_tensor(carried[first : first + (1 << 20)]).to(CARD)
-        noise = torch.randn(len(of), d, device=CARD, generator=generator)
+        of = torch.as_tensor(carried[first : first + (1 << 20)]).to(GPU)
+        noise = torch.randn(len(of), d, device=GPU, generator=generator)
         X[first : first + (1 << 20)] = (centres[of] + noise).cpu().numpy()
     Y = np.zeros((n_bags, n_labels), dtype=np.int8)
     np.put_along_axis(Y, labels, 1, axis=1)
@@ -201,8 +201,9 @@ def _sets(n_bags: int, size: int, d: int, n_labels: int, per_bag: int) -> tuple[
 def _value_and_gradient(bags: Bags, Y: np.ndarray, times: int) -> None:
     inference = {"method": "auto", "max_labels": 16, "n_threads": 16}
     how = Treatment(False, 16, "candidates", 0.0, inference)
-    setup = Setup(how, np.arange(20), learn_scaling(bags.X[:100_000], "standard"), None, True)
-    problem = likelihood_on_card(setup, Block(bags, Y, np.ones(len(bags))), CARD)
+    scaling = learn_scaling(bags.X[:100_000], "standard")
+    setup, store = Setup(how, np.arange(20), scaling, None, True), Instances(bags.X, GPU, scaling)
+    problem = likelihood_of(setup, store, Block(bags, Y, np.ones(len(bags))))
     W = 0.05 * np.random.default_rng(0).normal(size=problem.shape)
     once = best(lambda: problem.value_and_gradient(W), times)
     again = [problem.value_and_gradient(W)[1] for _ in range(2)]
@@ -228,7 +229,7 @@ def ored(times: int) -> None:
     model.fit(bags[:50_000], Y[:50_000])
     there = time.perf_counter() - start
     apart = np.abs(other.decision_function(few) - model.decision_function(few)).max()
-    print(f"ORed, 50,000 of them: card {there:.2f} s, processor {here:.2f} s; scores differ by {apart:.1e}")
+    print(f"ORed, 50,000 of them: GPU {there:.2f} s, processor {here:.2f} s; scores differ by {apart:.1e}")
     print(f"ORed, labels of 2,000 training bags right: {right:.4f}")
 
 
@@ -242,16 +243,15 @@ def _estep(k: int, times: int, n_bags: int = 100_000, size: int = 16) -> None:
     rng = np.random.default_rng(0)
     Y = np.zeros((n_bags, 20), dtype=np.int8)
     np.put_along_axis(Y, rng.permuted(np.tile(np.arange(20), (n_bags, 1)), axis=1)[:, :k], 1, axis=1)
-    logits = torch.randn(n_bags * size, 20, device=CARD)
+    logits = torch.randn(n_bags * size, 20, device=GPU)
     out = torch.empty_like(logits)
-    groups, _ = groups_of(bags, Y, np.ones(n_bags), background=False, max_labels=16, device=CARD)
+    groups, _ = groups_of(bags, Y, np.ones(n_bags), background=False, max_labels=16, device=GPU)
     mine = best(lambda: union_residuals(logits, groups, out), times)
     copy = best(lambda: out.copy_(logits), times)
     left = len(union_residuals(logits, groups, out)[1])
     host = logits[: 2000 * size].double().cpu().numpy()
-    room = np.empty_like(host)
-    given = bags[:2001], Y[:2000], np.ones(2000)
-    here = best(lambda: union_residual(host, *given, room, n_threads=16), 3) * n_bags / 2000
+    few = UnionPass(bags[:2001], Y[:2000], n_threads=16)
+    here = best(lambda: few.run(host, np.ones(2000), residual=True), 3) * n_bags / 2000
     print(
         f"E-step, 100,000 bags x 16 instances, sets of {k:2d}: {1e3 * mine:.2f} ms, copying its input "
         f"{1e3 * copy:.2f} ms, processor about {1e3 * here:.0f} ms; left to the processor {left}"
@@ -262,7 +262,7 @@ def mm_mil(times: int) -> None:
     n_bags, n_labels, d, M = 100_000, 5, 100, 3
     bags, Y = _sets(n_bags, 10, d, n_labels, 2)
     scaling = learn_scaling(bags.X[:100_000], "standard")
-    answers = Answers(CardFeatures(bags.X, FeaturesOf(CARD, scaling), d), bags.offsets, Y)
+    answers = Answers(CardFeatures(bags.X, FeaturesOf(GPU, scaling), d), bags.offsets, Y)
     rng = np.random.default_rng(0)
     points = [0.1 * rng.normal(size=(d + 1, 2 * M)) for _ in range(n_labels)]
     asked = [("losses", label, P, 3.0, None) for label, P in enumerate(points)]
@@ -294,7 +294,7 @@ def mm_mil(times: int) -> None:
         one, other = (model.decision_function(few) for model in models)
         apart, size = np.abs(one - other).max(), np.abs(other).max()
         print(
-            f"MM-MIL, 3,000 of the bags, kernel {kernel}: card {seconds[0]:.2f} s, two cores "
+            f"MM-MIL, 3,000 of the bags, kernel {kernel}: GPU {seconds[0]:.2f} s, two cores "
             f"{seconds[1]:.2f} s; scores differ by {apart / size:.1e} of the largest, label sets by "
             f"{int(((one > 0) != (other > 0)).sum())} of {one.size}"
         )
@@ -309,28 +309,28 @@ def pairs(times: int, path: str | None) -> None:
         X, offsets = rng.normal(size=(47_355, 30)), np.linspace(0, 47_355, 1501).astype(np.int64)
     X = (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-12)
     W, gamma = np.ones(len(X)), 1.0 / X.shape[1]
-    card = torch.as_tensor(X, dtype=torch.float32).to(CARD)
-    index = torch.as_tensor(np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))).to(CARD)
+    there = torch.as_tensor(X, dtype=torch.float32).to(GPU)
+    index = torch.as_tensor(np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))).to(GPU)
 
     def plain():
         sums = []
-        for first in range(0, len(card), 4096):
-            K = torch.exp(-gamma * torch.cdist(card[first : first + 4096], card).square_())
-            out = torch.zeros(len(offsets) - 1, len(K), device=CARD)
+        for first in range(0, len(there), 4096):
+            K = torch.exp(-gamma * torch.cdist(there[first : first + 4096], there).square_())
+            out = torch.zeros(len(offsets) - 1, len(K), device=GPU)
             sums.append(out.index_add_(0, index, K.T.contiguous()))
-        whole = torch.zeros(len(offsets) - 1, len(offsets) - 1, device=CARD)
+        whole = torch.zeros(len(offsets) - 1, len(offsets) - 1, device=GPU)
         return whole.index_add_(0, index, torch.cat(sums, dim=1).T.contiguous())
 
     mine = best(lambda: set_kernel(X, offsets, W, gamma=gamma, device="cuda"), times)
     here = best(lambda: set_kernel(X, offsets, W, gamma=gamma), 1)
     print(
-        f"set kernel, {len(offsets) - 1} bags, {len(X)} instances: card {1e3 * mine:.1f} ms with transfers, "
+        f"set kernel, {len(offsets) - 1} bags, {len(X)} instances: GPU {1e3 * mine:.1f} ms with transfers, "
         f"plain torch {1e3 * best(plain, times):.1f} ms without, processor {here:.1f} s"
     )
     mine = best(lambda: hausdorff_distances(X, offsets, kind="average", device="cuda"), times)
     here = best(lambda: hausdorff_distances(X, offsets, kind="average"), 1)
     print(
-        f"Hausdorff (average), the same bags: card {1e3 * mine:.1f} ms with transfers, processor {here:.1f} s"
+        f"Hausdorff (average), the same bags: GPU {1e3 * mine:.1f} ms with transfers, processor {here:.1f} s"
     )
 
 

@@ -25,12 +25,9 @@ from bagwise.compute.threads import Workers
 from bagwise.datasets import make_digits, make_msra_like
 from bagwise.metrics import ranking_loss
 from bagwise.models import MIMLFast
-from bagwise.models.mimlfast.forward import N_SLICES, make_forward
-from bagwise.models.mimlfast.memory import LabelRows
-from bagwise.models.mimlfast.plan import make_plan
-from bagwise.models.mimlfast.scale import learn_scale
-from bagwise.models.mimlfast.sgd import scaled_copy
-from bagwise.models.mimlfast.train import initial_state, make_trainer
+from bagwise.models.mimlfast.fit import initial_state, make_plan, make_trainer
+from bagwise.models.mimlfast.fit_sgd import scaled_copy
+from bagwise.models.mimlfast.predict import N_SLICES, learn_scale, make_forward
 
 N, N_TEST = 30_000, 3_000
 LITERAL = [(15.0, 5e-4), (15.0, 1e-4), (3.0, 1e-3), (3.0, 5e-3)]  # feature norm, gamma_0
@@ -191,10 +188,10 @@ def _speed_row(name, setting, model, clock, test, Y_test):
 def _trainer(data, workers, **settings):
     plan = make_plan(MIMLFast(n_sub_concepts=5, batch_size=512, max_iter=20, **settings), len(data.bags))
     scale = learn_scale(data.bags.X, "auto", plan.norm)
-    forward = make_forward(data.bags, data.Y.shape[1], scale, plan, workers)
-    state = initial_state(np.random.default_rng(0), forward)
-    rows, ids = LabelRows.from_matrix(data.Y), np.arange(len(data.bags))
-    return make_trainer(plan, forward, rows, ids, state, np.random.default_rng(0), plan.max_iter)
+    forward = make_forward(data.bags, data.Y, scale, plan, workers)
+    state = initial_state(np.random.default_rng(0), forward.shape, forward.n_inputs)
+    ids = np.arange(len(data.bags))
+    return make_trainer(plan, forward, ids, state, np.random.default_rng(0), plan.max_iter)
 
 
 def _product_rate(workers, shapes, seconds=0.3):
@@ -231,7 +228,9 @@ def rate(args):
             start, cpu = time.perf_counter(), time.process_time()
             trainer.epoch()
             spent = np.array([time.perf_counter() - start, time.process_time() - cpu])
-            idle = 2e-9 * d * m * (data.bags.n_instances - trainer.n_active)  # skipped: no gradient
+            idle = (
+                2e-9 * d * m * (data.bags.n_instances - trainer.steps.n_active.sum())
+            )  # skipped: no gradient
             reached.append(flops / spent)
             done.append((flops - idle) / spent)
     square, own, reached, done = (np.max(values, axis=0) for values in (square, own, reached, done))

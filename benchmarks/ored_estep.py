@@ -18,7 +18,7 @@ import numba
 import numpy as np
 from printing import header, row
 
-from bagwise.models.ored.union_posterior import UnionPass, union_posterior
+from bagwise.models.ored.predict import UnionPass, union_posterior
 
 GRID = [
     (4000, 5, 4),
@@ -157,7 +157,7 @@ def speed(quick):
             if m == "forward" and (quick or n_bags * n * n * k * 2**k > 3e8):
                 continue
             bags = UnionPass(offsets, Y, method=m)  # made once per fit
-            ms[m] = best_ms(bags.run, logits, weights, out, residual=True)
+            ms[m] = best_ms(bags.run, logits, weights, out=out, residual=True)
         # A few bags tell the time of all, they are of one size.
         few = max(1, n_bags // 50)
         plain = best_ms(numpy_estep, logits, offsets, Y[:few], budget=0.1, least=2) * n_bags / few
@@ -206,7 +206,7 @@ def real_bags(folder):
             ("trained", sure),
         ):
             slow, fast = (
-                best_ms(UnionPass(offsets, Y, method=m).run, x, weights, out, budget=1.0, residual=True)
+                best_ms(UnionPass(offsets, Y, method=m).run, x, weights, out=out, budget=1.0, residual=True)
                 for m in ("substitution", "auto")
             )
             row(f"{name}: {len(Y)} bags, {offsets[-1]} instances", kind, f"{slow:.2f}", f"{fast:.2f}",
@@ -224,7 +224,7 @@ def plot(path):
         logits, offsets, Y = equal_bags(np.random.default_rng(2), n_bags, n, k)
         weights, out = np.ones(n_bags), np.empty_like(logits)
         bags = UnionPass(offsets, Y, method=method)
-        return best_ms(bags.run, logits, weights, out, budget=0.02, residual=True) / 1e3 / n_bags
+        return best_ms(bags.run, logits, weights, out=out, budget=0.02, residual=True) / 1e3 / n_bags
 
     names = {"auto": "default", "forward_backward": "forward-backward", "substitution": "paper: substitution"}
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")

@@ -43,7 +43,7 @@ from bagwise.compute.aligned import memory_used_again
 from bagwise.compute.parts import map_reduce
 from bagwise.compute.scaling import Scaling
 from bagwise.models import MIMLFast, ORedLogisticRegression
-from bagwise.models.ored.parts import Setup, Treatment, prepared, value_and_gradient
+from bagwise.models.ored.fit import Setup, Treatment, likelihood_of, value_and_gradient
 
 D, L, SIZE = 100, 10, 10  # features, labels, instances per bag
 
@@ -75,7 +75,7 @@ def likelihoods(shards: ShardedBags):
     how = Treatment(False, 16, "candidates", 0.0, {"method": "auto", "max_labels": 16, "n_threads": 1})
     d = shards.n_features
     setup = Setup(how, np.arange(L), Scaling("standard", np.zeros(d), np.ones(d)), None, True)
-    return prepared(blocks_of_shards(shards), setup), np.zeros((L, d + 1))
+    return blocks_of_shards(shards).map(partial(likelihood_of, setup, None)), np.zeros((L, d + 1))
 
 
 def measured(function, repeats: int = 3) -> tuple[float, float]:

@@ -66,12 +66,12 @@ def gpu_for(device: str, work: float) -> Any:
 
 
 @cache
-def loops_for_card(module: str) -> Any:
-    """The module with loops compiled for a GPU, None where Triton, which compiles them, is not there.
+def triton_kernels(module: str) -> Any:
+    """The module with Triton kernels, None where Triton, which compiles them, is not there.
 
     Examples
     --------
-    >>> loops_for_card("bagwise.utils.no_such_module")
+    >>> triton_kernels("bagwise.utils.no_such_module")
     Traceback (most recent call last):
     ...
     ModuleNotFoundError: No module named 'bagwise.utils.no_such_module'

@@ -1,6 +1,8 @@
-"""Loops for a GPU where several operations of torch in a row would read and write the same large arrays.
+"""Triton kernels where several operations of torch in a row would read and write the same large arrays.
 
-Only what `torch_ops` asks for on a GPU; everywhere else its plain operations do the same.
+Only what `torch_ops` asks for on a GPU; elsewhere its plain operations do the same. Beside these on an H200
+(`benchmarks/triton_or_torch.py`): the gate 4.5 and its gradient 4.9 times as fast at 1.6 million rows, 1.25
+to 3 times at 16,000; a pass of attention 1.7 times in large batches, the same in batches of 512.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from triton.language.extra import libdevice
 _ROWS = 16
 
 
-def on_its_card(function: Callable[..., Any]) -> Callable[..., Any]:
+def on_its_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
     """Run a function on the GPU that its first argument is on, which need not be the first GPU."""
 
     @wraps(function)
@@ -67,7 +69,7 @@ def _gate_back_kernel(
     tl.store(out + rows * step + 2 * WIDTH + rest, s.to(out.dtype.element_ty), there)
 
 
-@on_its_card
+@on_its_gpu
 def gate(P: torch.Tensor, width: int) -> torch.Tensor:
     """Return ``tanh(V) * sigmoid(U)`` of the first two runs of ``width`` columns."""
     out = torch.empty((len(P), width), dtype=P.dtype, device=P.device)
@@ -76,7 +78,7 @@ def gate(P: torch.Tensor, width: int) -> torch.Tensor:
     return out
 
 
-@on_its_card
+@on_its_gpu
 def gate_back(P: torch.Tensor, for_gates: torch.Tensor, for_scores: torch.Tensor, width: int) -> torch.Tensor:
     """Gradient with respect to ``P`` of the gates and of the scores that stand behind them."""
     out = torch.empty_like(P)

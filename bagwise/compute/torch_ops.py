@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bagwise.compute.devices import loops_for_card
+from bagwise.compute.devices import triton_kernels
 
 __all__ = [
     "Segments",
@@ -224,7 +224,7 @@ def transposed_product(R: Tensor, X: Tensor) -> Tensor:
 
 _SLAB = 4096  # rows whose products are added in the type they have
 _PIECE = 1024  # rows that one thread of a GPU adds up; longer bags are cut, so that no thread works alone
-_loops = partial(loops_for_card, "bagwise.compute.gpu_triton")
+_kernels = partial(triton_kernels, "bagwise.compute.gpu_triton")
 
 
 def _reduce(X: Tensor, at: Segments, how: str) -> Tensor:
@@ -371,8 +371,8 @@ class _Gated(torch.autograd.Function):
 
 
 def _gate(P: Tensor, width: int) -> Tensor:
-    if P.is_cuda and P.is_contiguous() and _loops() is not None:
-        return _loops().gate(P, width)
+    if P.is_cuda and P.is_contiguous() and _kernels() is not None:
+        return _kernels().gate(P, width)
     return _tanh(P[:, :width]).mul_(torch.sigmoid(P[:, width : 2 * width]))
 
 
@@ -382,8 +382,8 @@ def _tanh(V: Tensor) -> Tensor:
 
 
 def _gate_back(P: Tensor, for_gates: Tensor, for_scores: Tensor, width: int) -> Tensor:
-    if P.is_cuda and P.is_contiguous() and _loops() is not None:
-        return _loops().gate_back(P, for_gates.contiguous(), for_scores.contiguous(), width)
+    if P.is_cuda and P.is_contiguous() and _kernels() is not None:
+        return _kernels().gate_back(P, for_gates.contiguous(), for_scores.contiguous(), width)
     V, U = _tanh(P[:, :width]), torch.sigmoid(P[:, width : 2 * width])
     last = 2 * width + for_scores.shape[1]
     out = torch.empty_like(P)

@@ -1,4 +1,4 @@
-"""Dense instances on a card, standardised once, for learners that go over them many times.
+"""Dense instances on a GPU, standardised once, for learners that go over them many times.
 
 What a learner wants as scaled instances, ``(x - shift) * factor``, is affine in those kept here, so any
 scaling of any part of them is folded into the weights (`Folded`): nothing is copied twice. Instances that
@@ -19,11 +19,11 @@ from bagwise.compute.scaling import TEXT_SHARE, Scaling, is_text, learn_scaling,
 from bagwise.compute.torch_move import as_tensor, fetched, moved, streamed
 from bagwise.compute.torch_ops import Segments, _reduce
 
-__all__ = ["Folded", "Instances", "standard_on_card"]
+__all__ = ["Folded", "Instances", "standard_on_gpu"]
 
 
 Tensor = torch.Tensor
-_SHARE_OF_CARD = 0.6  # of its free memory that instances may take
+_SHARE_OF_GPU = 0.6  # of its free memory that instances may take
 _ROWS = 1 << 26  # numbers in double precision at a time
 
 
@@ -78,7 +78,7 @@ class Instances:
                 return self._keep(scaling)
             self.kept, self.resident = None, False  # others have taken what was free
             torch.cuda.empty_cache()
-        self._be(standard_on_card(X, device) if scaling is None else scaling)
+        self._be(standard_on_gpu(X, device) if scaling is None else scaling)
 
     def _keep(self, scaling: Scaling | None) -> None:
         (n, d), X = self.shape, self._host
@@ -89,14 +89,14 @@ class Instances:
         raw = moved(X, given)
         filled = sum(int(torch.count_nonzero(raw[first:last])) for first, last in _bounds(n, d))
         self._text = filled < TEXT_SHARE * n * d
-        self._be(standard_on_card(X, self.device, raw) if scaling is None else scaling)
+        self._be(standard_on_gpu(X, self.device, raw) if scaling is None else scaling)
         for first, last in _bounds(n, d):
             kept[first:last, :d] = self._standard(raw[first:last])
         self.kept = kept
 
     @property
     def is_text(self) -> bool:
-        """Whether instances count as text, for which a card is no place; they are counted where they are."""
+        """Whether instances count as text, for which a GPU is no place; they are counted where they are."""
         return is_text(self._host) if self._text is None else self._text
 
     def _be(self, scaling: Scaling) -> None:
@@ -112,7 +112,7 @@ class Instances:
             return True
         free, _ = torch.cuda.mem_get_info(self.device)
         each = 4 if self._host.dtype == np.float32 else 12  # doubles are there until they are standardised
-        return each * self.shape[0] * self.width < _SHARE_OF_CARD * free
+        return each * self.shape[0] * self.width < _SHARE_OF_GPU * free
 
     def _standard(self, rows: Tensor) -> Tensor:
         return ((rows.double() - self._shift) * self._factor).float()
@@ -163,12 +163,12 @@ class Instances:
         return Folded(stretch, (base.shift - scaling.shift) * scaling.factor)
 
 
-def standard_on_card(X: np.ndarray, device: Any, raw: Tensor | None = None) -> Scaling:
+def standard_on_gpu(X: np.ndarray, device: Any, raw: Tensor | None = None) -> Scaling:
     """The scaling "standard" of dense instances that are no text; ``raw`` are the same on the device.
 
     Examples
     --------
-    >>> standard_on_card(np.array([[1.0], [5.0]]), torch.device("cpu")).factor
+    >>> standard_on_gpu(np.array([[1.0], [5.0]]), torch.device("cpu")).factor
     array([0.5])
     """
 
@@ -223,7 +223,7 @@ def kernel_sums(
 ) -> np.ndarray:
     """Weighted sums of ``exp(-gamma |x - z|^2)`` over the pairs of instances of every pair of bags.
 
-    ``Z`` None is ``X`` itself, at half the work. Instances and blocks are float32 on a card if ``single``,
+    ``Z`` None is ``X`` itself, at half the work. Instances and blocks are float32 on a GPU if ``single``,
     float64 elsewhere.
 
     Examples

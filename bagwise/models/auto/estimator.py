@@ -23,7 +23,7 @@ from bagwise.models.auto.fit_instances import Forests, Logistics, Softmaxes
 from bagwise.models.auto.fit_linear import LinearRanker, LinearRankers, Logistic, TermWeights
 from bagwise.models.auto.fit_ridge import SetRidge
 from bagwise.models.auto.predict import ViewModel
-from bagwise.models.ored.rounds import expectation
+from bagwise.models.ored.predict import expectation
 from bagwise.utils.progress import progress
 
 # classes of which fitted members are made, for model files

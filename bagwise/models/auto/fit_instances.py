@@ -22,7 +22,7 @@ from bagwise.models._shared.scores import pooled, safe_logit
 from bagwise.models.auto.fit_forest import Forest, grow_forest
 from bagwise.models.auto.fit_linear import Logistic, TermWeights, choose_alpha, fit_logistic
 from bagwise.models.ored.estimator import ORedLogisticRegression
-from bagwise.models.ored.rounds import expectation
+from bagwise.models.ored.predict import expectation
 
 SMALL = 0.1  # posteriors below it are left out of a tree's targets: they cost time and change nothing
 

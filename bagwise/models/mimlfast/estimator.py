@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -12,20 +12,33 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import MIMLClassifier, Traits, best_rows
 from bagwise.base._labels import check_piece
-from bagwise.base.parameters import check_parameters
+from bagwise.base.parameters import JOBS, Choice, Device, Flag, Number, Rules, Seed, Whole, check_parameters
 from bagwise.compute.calibration import best_offset
 from bagwise.compute.devices import gpu_for
 from bagwise.compute.threads import Workers
 from bagwise.models._shared.scores import margins
-from bagwise.models.mimlfast.forward import N_SLICES, make_forward
-from bagwise.models.mimlfast.plan import PARAMETERS, RULES, SMALL, make_plan
-from bagwise.models.mimlfast.predict import bag_scores, instance_scores, sub_concepts
-from bagwise.models.mimlfast.scale import Scale, learn_scale
-from bagwise.models.mimlfast.sgd import answer
-from bagwise.models.mimlfast.shards import learn_from_parts, scale_of_parts
-from bagwise.models.mimlfast.stream import learn_piece, piece_plan
-from bagwise.models.mimlfast.train import initial_state, learn
+from bagwise.models.mimlfast.fit import (
+    SMALL,
+    initial_state,
+    learn,
+    learn_from_parts,
+    learn_piece,
+    make_plan,
+    piece_plan,
+    scale_of_parts,
+)
+from bagwise.models.mimlfast.fit_sgd import answer
+from bagwise.models.mimlfast.predict import (
+    N_SLICES,
+    Scale,
+    bag_scores,
+    instance_scores,
+    learn_scale,
+    make_forward,
+    sub_concepts,
+)
 
+RULES = {"calibrated": None, "text": 0.0, "line17": -1.0, "code": 1.0}
 _IN_USE = 0.05  # share of a label's bags that makes a sub-concept count as used
 
 
@@ -76,7 +89,7 @@ class MIMLFast(MIMLClassifier):
         Root mean square length of scaled instances; "auto" is 15 for "minibatch" and 3 otherwise.
     device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
         Where mini-batches of dense instances are worked on in ``fit``, and dense instances scored; "auto"
-        takes a card if there is one and the data are large. Sums are then rounded in another order, so models
+        takes a GPU if there is one and the data are large. Sums are then rounded in another order, so models
         differ in their last digits. Other solvers and text stay here.
     n_jobs : int, optional
         Threads of "minibatch", -1 for all cores; None: those of the matrix library. Results are the same.
@@ -149,7 +162,26 @@ class MIMLFast(MIMLClassifier):
     """
 
     traits = Traits(instances="model", label_equivariant=False, shards=True, device=("cpu", "cuda"))
-    _parameters = PARAMETERS
+    _parameters: ClassVar[Rules] = {
+        "n_components": Whole(1),
+        "n_sub_concepts": (Choice("auto"), Whole(1)),
+        "max_norm": Number(above=0),
+        "solver": Choice("auto", "minibatch", "asgd", "sgd"),
+        "step_size": Number(above=0),
+        "step_decay": Number(0),
+        "learning_rate": Number(above=0),
+        "batch_size": (Choice("auto"), Whole(1)),
+        "max_iter": (Choice("auto"), Whole(1)),
+        "n_iter_no_change": (Choice("auto"), Whole(1)),
+        "validation": (Choice("auto"), Number(0, below=1), Whole(2)),
+        "refit": (Choice("auto"), Flag()),
+        "threshold_rule": Choice(*RULES),
+        "scaling": Choice("auto", "none"),
+        "feature_norm": (Choice("auto"), Number(above=0)),
+        "device": Device(),
+        "n_jobs": JOBS,
+        "random_state": Seed(),
+    }
 
     def __init__(
         self,
@@ -199,26 +231,22 @@ class MIMLFast(MIMLClassifier):
     def _fit(self, bags, Y):
         plan = make_plan(self, len(bags), bags.X)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-        card, scale = self._scaled(bags, plan)
-        threads: Any = nullcontext() if card is not None else Workers(self.n_jobs, N_SLICES)
+        store = None  # instances on a GPU
+        if plan.solver == "minibatch" and not bags.is_sparse:
+            gpu = gpu_for(self.device, bags.n_instances * bags.n_features)
+            if gpu is not None:
+                from bagwise.models.mimlfast.gpu import scaled_instances
+
+                store, scale = scaled_instances(bags.X, self.scaling, plan.norm, gpu)
+        if store is None:
+            scale = learn_scale(bags.X, self.scaling, plan.norm)
+        threads: Any = Workers(self.n_jobs, N_SLICES) if store is None else nullcontext()
         with threads as workers:
-            forward_of = partial(make_forward, bags, Y.shape[1], scale, plan, workers, card=card)
+            forward_of = partial(make_forward, bags, Y, scale, plan, workers, store=store)
             learned = learn(forward_of, Y, plan, rng)
         self.solver_ = plan.solver
         self._scale: list[Any] = list(scale)
         self._publish(learned)
-
-    def _scaled(self, bags, plan):
-        """Instances on a card, None where mini-batches are made here, and their scale."""
-        if plan.solver == "minibatch" and not bags.is_sparse:
-            card = gpu_for(self.device, bags.n_instances * bags.n_features)
-            if card is not None:
-                from bagwise.models.mimlfast.card_scores import scaled_instances
-
-                found = scaled_instances(bags.X, self.scaling, plan.norm, card)
-                if found is not None:
-                    return found
-        return None, learn_scale(bags.X, self.scaling, plan.norm)
 
     def _fit_blocks(self, blocks):
         """Learn from shards: rounds of local passes over the parts; one part is learned as in memory."""
@@ -281,8 +309,8 @@ class MIMLFast(MIMLClassifier):
         if first:
             self.solver_, self._scale = plan.solver, list(learn_scale(bags.X, self.scaling, plan.norm))
         with Workers(self.n_jobs, N_SLICES) as workers:
-            forward = make_forward(bags, Y.shape[1], Scale(*self._scale), plan, workers)
-            state = initial_state(rng, forward) if first else self._state
+            forward = make_forward(bags, Y, Scale(*self._scale), plan, workers)
+            state = initial_state(rng, forward.shape, forward.n_inputs) if first else self._state
             window = None if first else self._window
             self._publish(learn_piece(forward, Y, plan, state, window, rng))
         return self

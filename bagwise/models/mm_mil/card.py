@@ -17,13 +17,13 @@ import torch
 from sklearn.utils import check_random_state
 
 from bagwise.bags import instance_rows, runs
-from bagwise.compute.devices import loops_for_card
+from bagwise.compute.devices import triton_kernels
 from bagwise.compute.optim import Lockstep
 from bagwise.compute.scaling import Scaling, apply_scaling
 from bagwise.compute.threads import small_products
 from bagwise.compute.torch_move import as_tensor, fetched, fitting, streamed
 from bagwise.compute.torch_ops import Segments, _reduce, segment_argmax, transposed_product
-from bagwise.models._shared.gpu import standard_on_card
+from bagwise.models._shared.gpu import standard_on_gpu
 from bagwise.models.mm_mil.card_features import CardFeatures, FeaturesOf
 from bagwise.models.mm_mil.features import Kernel, landmark_kernel
 from bagwise.models.mm_mil.parts import OfParts, together, varying
@@ -36,7 +36,7 @@ Tensor = torch.Tensor
 _CELLS = 1 << 26  # activations at a time
 _SIDE_BY_SIDE = 1024  # settings times labels times starts, each a thread that waits for answers
 _LONGEST = 1024  # bags with more instances are not for one thread of the card
-_loops = partial(loops_for_card, "bagwise.models.mm_mil.card_triton")
+_loops = partial(triton_kernels, "bagwise.models.mm_mil.card_triton")
 
 
 # ---------------------------------------------------------------------- learning
@@ -52,7 +52,7 @@ def learn_on_card(models: Sequence[Any], bags: Any, Y: np.ndarray, card: Any) ->
     n, d = bags.X.shape
     scaling = Scaling("none", np.zeros(d), np.ones(d))
     if model.standardize:
-        scaling = standard_on_card(bags.X, card)
+        scaling = standard_on_gpu(bags.X, card)
     seed, kernel = int(rng.randint(2**31 - 1)), None
     if model.kernel == "rbf":
         drawn = model.n_landmarks, model.width_scale, rng

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from bagwise.compute.gpu_triton import on_its_card
+from bagwise.compute.gpu_triton import on_its_gpu
 
 _BLOCK = 64  # bags and columns of one program
 
@@ -84,7 +84,7 @@ def _losses_kernel(
         tl.store(places + M * Q, for_s * share, inside)
 
 
-@on_its_card
+@on_its_gpu
 def losses(F: torch.Tensor, offsets: torch.Tensor, signs: torch.Tensor, sharpness: torch.Tensor) -> Any:
     """Smooth and hard losses per column, and the gradient, which is written over the activations."""
     n_bags, Q = signs.shape

@@ -9,7 +9,9 @@ import numpy as np
 from scipy.special import expit, log_expit
 from sklearn.base import clone
 from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import has_fit_parameter
 
 from bagwise.bags import Bags
 from bagwise.base import NO_LABEL, MIMLClassifier, Traits
@@ -20,14 +22,7 @@ from bagwise.errors import DataError
 from bagwise.models._shared.held_out import MultilabelKFold
 from bagwise.models._shared.scores import constant_score, margins, pooled, safe_logit
 from bagwise.models.ored.estimator import ORedLogisticRegression
-from bagwise.models.ored.rounds import (
-    FLOOR,
-    bootstraps,
-    class_probabilities,
-    expectation,
-    left_out_probabilities,
-    maximisation,
-)
+from bagwise.models.ored.predict import FLOOR, expectation
 
 
 class ORedClassifier(MIMLClassifier):
@@ -351,3 +346,83 @@ def _fold_probabilities(inner, X, Q, inside, asked, soft):
         return np.full((int(asked.sum()), Q.shape[1]), 1.0 / Q.shape[1])
     model = maximisation(inner, X[rows], Q[rows], soft=soft)
     return class_probabilities(model, X[np.flatnonzero(asked)], Q.shape[1])
+
+
+# ---------------------------------------------------------------------- one classifier of instances
+
+
+def maximisation(estimator: Any, X: Any, Q: np.ndarray, *, soft: bool) -> Any:
+    """Fit a copy of the classifier to instances whose classes are known in part.
+
+    Parameters
+    ----------
+    estimator : classifier
+        Unfitted; weights are used where it takes them.
+    X : array or CSR of shape (n_instances, n_features)
+        Instances.
+    Q : ndarray of shape (n_instances, n_classes)
+        Probabilities of their classes; a row of zeros is left out.
+    soft : bool
+        Whether an instance counts for each class by its probability, or for the most probable one alone.
+
+    Returns
+    -------
+    classifier, or the number of the only class that occurs
+    """
+    if soft:
+        rows, classes = np.nonzero(Q > 1e-2)
+        weights = Q[rows, classes]
+    else:
+        rows = np.flatnonzero(Q.max(axis=1) > 0)
+        classes, weights = Q[rows].argmax(axis=1), Q[rows].max(axis=1)
+    if len(np.unique(classes)) == 1:
+        return int(classes[0])
+    name = weight_name(estimator)
+    return clone(estimator).fit(X[rows], classes, **({} if name is None else {name: weights}))
+
+
+def weight_name(estimator: Any) -> str | None:
+    """The argument of ``fit`` that takes weights of rows, None if there is none.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> weight_name(make_pipeline(LogisticRegression()))
+    'logisticregression__sample_weight'
+    """
+    if isinstance(estimator, Pipeline):
+        name, last = estimator.steps[-1]
+        inner = weight_name(last)
+        return None if inner is None else f"{name}__{inner}"
+    return "sample_weight" if has_fit_parameter(estimator, "sample_weight") else None
+
+
+def class_probabilities(model: Any, X: Any, n_classes: int) -> np.ndarray:
+    """Probability of every class for every instance; 0 for classes that training did not show."""
+    P = np.zeros((X.shape[0], n_classes))
+    if isinstance(model, int):
+        P[:, model] = 1.0
+    elif X.shape[0]:
+        P[:, model.classes_] = model.predict_proba(X)
+    return P
+
+
+def bootstraps(estimator: Any) -> bool:
+    """Whether a forest leaves out instances of its own accord, and can tell what it says of them."""
+    parameters = estimator.get_params()
+    return bool(parameters.get("bootstrap")) and "oob_score" in parameters
+
+
+def left_out_probabilities(model: Any, X: Any, rows: np.ndarray, n_classes: int) -> np.ndarray:
+    """What a forest says of its training rows by the trees that did not use them."""
+    P = class_probabilities(model, X, n_classes)
+    if isinstance(model, int):
+        return P
+    votes = np.asarray(model.oob_decision_function_)
+    some = np.isfinite(votes).all(axis=1) & (votes.sum(axis=1) > 0)
+    P[rows] = 1.0 / n_classes  # used by every tree: nothing is known
+    P[np.ix_(rows[some], model.classes_)] = votes[some]
+    unseen = np.setdiff1d(np.arange(n_classes), model.classes_)
+    P[np.ix_(rows[some], unseen)] = 0.0
+    return P

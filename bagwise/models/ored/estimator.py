@@ -9,16 +9,18 @@ from scipy.special import log_expit
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import NO_LABEL, Traits
+from bagwise.base.blocks import blocks_in_memory
 from bagwise.base.parameters import JOBS, Choice, Device, Flag, Number, Rules, Seed, Whole
 from bagwise.compute.scaling import apply_scaling
 from bagwise.errors import warn
-from bagwise.models.ored.learner import ORedLearner
-from bagwise.models.ored.likelihood import posterior
-from bagwise.models.ored.parts import card_of, with_background
-from bagwise.models.ored.union_posterior import LARGEST_MAX_LABELS, METHODS, TOO_MANY_LABELS
+from bagwise.models._shared.instance_softmax import InstanceSoftmaxClassifier
+from bagwise.models.ored.fit import gpu_of, inference_of, learn
+from bagwise.models.ored.kernels import METHODS, TOO_MANY_LABELS
+from bagwise.models.ored.predict import LARGEST_MAX_LABELS, union_posterior, with_background
+from bagwise.models.ored.tune import choose
 
 
-class ORedLogisticRegression(ORedLearner):
+class ORedLogisticRegression(InstanceSoftmaxClassifier):
     r"""Softmax over classes per instance; a bag's label set is the union of its instances' labels.
 
     The labels of instances are hidden; the likelihood of the bags' label sets sums over all of them
@@ -84,11 +86,11 @@ class ORedLogisticRegression(ORedLearner):
         "union": ``predict`` takes the labels given to instances as in [1]_, and ``predict_proba`` is not
         calibrated. Scores are the same, and of more than two classes in a 1-D ``y`` the best is taken.
     inference : str, default="auto"
-        Algorithm for the posteriors: "auto", or by name those of `bagwise.models.ored.union_posterior`, among
+        Algorithm for the posteriors: "auto", or by name those of `bagwise.models.ored.predict`, among
         them "forward" and "substitution", Algorithms 1 and 2 of [1]_.
     device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
-        Where dense instances are worked on; "auto" takes a card if there is one and the data are large. A
-        card works in single precision, so models differ in their last digits. ``solver="em"``, a kernel, an
+        Where dense instances are worked on; "auto" takes a GPU if there is one and the data are large. A
+        GPU works in single precision, so models differ in their last digits. ``solver="em"``, a kernel, an
         algorithm of inference by name and text stay here.
     n_jobs : int, optional
         Threads for the posteriors; the result does not depend on it.
@@ -246,8 +248,41 @@ class ORedLogisticRegression(ORedLearner):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def _with_background(self, Y):
-        return with_background(Y, self.background_)
+    # ------------------------------------------------------------------ learning
+
+    def _fit(self, bags, Y, weights, known=None):
+        blocks = blocks_in_memory(bags, Y, weights, known)
+        gpu = gpu_of(self._fit_device, bags)
+        if gpu is not None:
+            from bagwise.models.ored.gpu import GPUBlocks
+
+            blocks = GPUBlocks(blocks.only(), gpu)
+        self._fit_blocks(blocks)
+
+    @property
+    def _fit_device(self):
+        """Where sums over bags are made: a GPU knows one way to climb and one algorithm."""
+        elsewhere = self.solver == "lbfgs" and self.kernel is None and self.inference == "auto"
+        return self.device if elsewhere else "cpu"
+
+    def _fit_blocks(self, blocks):
+        if self.subset < 1 and self.solver != "em":
+            raise ValueError("subset < 1 draws bags for each iteration of solver='em'; choose that solver")
+        if self.bag_probability == "score" and (self.decision == "union" or self._target == "multiclass"):
+            raise ValueError(
+                "bag_probability='score' is no probability before it is calibrated, which decision='union' "
+                "and classes in a 1-D y do not do; choose 'auto', 'noisy_or' or 'max'"
+            )
+        if blocks.kind == "shards":
+            for name, value in (("solver", "lbfgs"), ("kernel", None), ("prune", 0.0)):
+                if getattr(self, name) != value:
+                    given = f"{name}={getattr(self, name)!r}"
+                    raise ValueError(f"{given} needs all bags at once; on shards leave it at {value!r}")
+        setting, calibration, self.held_out_loss_ = choose(self, blocks)
+        learn(self, blocks, setting)
+        self.decision_slope_ = self.decision_intercept_ = None
+        if calibration is not None and self._target != "multiclass":
+            self.decision_slope_, self.decision_intercept_ = calibration
 
     def log_likelihood(self, X, Y):
         """Exact log probability of each bag's label set; -inf for sets that the model cannot produce.
@@ -265,13 +300,13 @@ class ORedLogisticRegression(ORedLearner):
 
     def _logits(self, bags):
         if self.kernel is None:
-            # one product repays the way to the card for large data alone
-            card = card_of(self.device, bags) if self.device != "auto" or bags.n_instances > 1e6 else None
-            if card is None:
+            # one product repays the way to the GPU for large data alone
+            gpu = gpu_of(self.device, bags) if self.device != "auto" or bags.n_instances > 1e6 else None
+            if gpu is None:
                 return super()._logits(bags)
-            from bagwise.models.ored.card import logits_on_card
+            from bagwise.models.ored.gpu import logits_on_gpu
 
-            return logits_on_card(bags.X, self.coef_, self.intercept_, card)
+            return logits_on_gpu(bags.X, self.coef_, self.intercept_, gpu)
         scaled = apply_scaling(bags.X, self._scaling, bags.dtype)
         return self.dictionary_.transform(scaled) @ self.coef_.T + self.intercept_
 
@@ -289,12 +324,12 @@ class ORedLogisticRegression(ORedLearner):
 
     def _posterior(self, bags, Y, otherwise):
         logits = np.ascontiguousarray(self._logits(bags), dtype=np.float64)
-        Q, loglik, status = posterior(
+        Q, loglik, status = union_posterior(
             logits,
             bags.offsets,
-            self._with_background(Y),
+            with_background(Y, self.background_),
             background=self.background_ == "anywhere",
-            **self._inference(),
+            **inference_of(self),
         )
         n_over = int((status == TOO_MANY_LABELS).sum())
         if n_over and otherwise:

@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'bagwise[torch]')")
 
-from small_card import no_room_beyond  # noqa: E402
+from small_gpu import no_room_beyond  # noqa: E402
 
 from bagwise.checks import sample_bags  # noqa: E402
 from bagwise.compute.scaling import learn_scaling  # noqa: E402

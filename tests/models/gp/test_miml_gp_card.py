@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'bagwise[torch]')")
 
-from small_card import full  # noqa: E402
+from small_gpu import full  # noqa: E402
 
 from bagwise import Bags  # noqa: E402
 from bagwise.models import MIMLGP  # noqa: E402

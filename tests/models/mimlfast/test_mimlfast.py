@@ -144,8 +144,13 @@ def test_thousands_of_labels():
 
 def test_single_bag_and_single_instances():
     X = np.array([[0.0, 1.0], [2.0, 0.5], [1.0, 1.0]])
-    MIMLFast(**SMALL).fit(Bags(X, [0, 3]), [[1, 0]]).predict(Bags(X, [0, 3]))
-    MIMLFast(**SMALL).fit(X, [[1, 0], [0, 1], [1, 1]]).predict(X)
+    one = MIMLFast(**SMALL).fit(Bags(X, [0, 3]), [[1, 0]])
+    assert one.predict(Bags(X, [0, 3])).tolist() == [[1, 0]]
+    Y = np.array([[1, 0], [0, 1], [1, 1]])
+    rows = MIMLFast(max_iter=200, validation=0, **SMALL).fit(X, Y)
+    as_bags = MIMLFast(max_iter=200, validation=0, **SMALL).fit(Bags(X, [0, 1, 2, 3]), Y)
+    np.testing.assert_array_equal(rows.decision_function(X), as_bags.decision_function(X))
+    assert (rows.predict(X) == Y).all()
 
 
 def test_rules_by_name(data):
@@ -277,14 +282,14 @@ import numpy as np
 from scipy import sparse
 from bagwise.datasets.synthetic import make_miml
 from bagwise.models import MIMLFast
-from bagwise.models.mimlfast import batch_kernels, sgd_kernels
+from bagwise.models.mimlfast import kernels, kernels_sgd
 data = make_miml(n_bags=40, random_state=0)
 text = data.bags.with_X(sparse.csr_array(np.where(np.arange(data.bags.X.size) % 11, 0, data.bags.X.ravel())
                                          .reshape(data.bags.X.shape)))
 for solver in ("asgd", "minibatch", "sgd"):
     for bags in (data.bags, text):
         MIMLFast(4, 2, solver=solver, max_iter=2, max_norm=10, n_jobs=1).fit(bags, data.Y).predict(bags)
-for module in (batch_kernels, sgd_kernels):
+for module in (kernels, kernels_sgd):
     for name, function in vars(module).items():
         if hasattr(function, "overloads"):
             print(name, len(function.overloads))

@@ -7,13 +7,16 @@ from scipy import sparse
 from bagwise import Bags
 from bagwise.compute.threads import Workers
 from bagwise.metrics import ranking_loss
-from bagwise.models.mimlfast.batch_kernels import AdamStep, Moments, adam_step, warp_gradient
-from bagwise.models.mimlfast.batches import BatchTrainer
-from bagwise.models.mimlfast.forward import Forward
-from bagwise.models.mimlfast.memory import LabelRows, SliceMemory
-from bagwise.models.mimlfast.plan import Plan
-from bagwise.models.mimlfast.scale import Scale
-from bagwise.models.mimlfast.sgd_kernels import (
+from bagwise.models.mimlfast.fit_minibatch import Batches
+from bagwise.models.mimlfast.kernels import (
+    AdamStep,
+    LabelRows,
+    Moments,
+    SliceMemory,
+    adam_step,
+    warp_gradient,
+)
+from bagwise.models.mimlfast.kernels_sgd import (
     Factors,
     Instances,
     Schedule,
@@ -25,6 +28,7 @@ from bagwise.models.mimlfast.sgd_kernels import (
     sgd_steps,
     triplet_step,
 )
+from bagwise.models.mimlfast.predict import Forward, Scale
 
 MASK = (1 << 64) - 1
 
@@ -193,13 +197,6 @@ def test_minibatch_gradient_is_that_of_equation_5():
     check_gradients(lambda: numpy_psi(P, W, edges, Y), ((P, memory.projected_gradient), (W, dW)), 1e-6)
 
 
-PLAN = Plan(
-    solver="minibatch", n_components=6, n_sub_concepts=2, choices=(2,), max_norm=10.0, step_size=0.005,
-    step_decay=1e-5, learning_rate=0.0, batch_bags=64, max_iter=1, patience=1, norm=1.0, folds=0,
-    n_held_out=0, refit=False,
-)  # fmt: skip
-
-
 @pytest.mark.parametrize("tile_bags", [1, 3, 9])
 @pytest.mark.parametrize("is_sparse", [False, True])
 def test_gradients_of_a_slice(tile_bags, is_sparse):
@@ -216,28 +213,26 @@ def test_gradients_of_a_slice(tile_bags, is_sparse):
     A, W = rng.standard_normal((5, 6)), 0.5 * rng.standard_normal((4, 2, 6))
     scale = Scale(mean, factor, 0.7, is_sparse)
     with Workers(1) as workers:
-        forward = Forward(sparse.csr_array(X) if is_sparse else X, offsets, scale, (2, 4, 6), workers)
+        X_given = sparse.csr_array(X) if is_sparse else X
+        forward = Forward(X_given, offsets, scale, (2, 4, 6), workers, Y=Y)
         forward.tile_bags = tile_bags
         # in double precision, so that differences are exact enough
         forward._free.append(
             SliceMemory.allocate((2, 4, 6), 9, len(X), len(X), 0 if is_sparse else 5, np.float64)
         )
-        trainer = BatchTrainer(
-            PLAN, forward, LabelRows.from_matrix(Y), bags, {"A": A, "W": W, "t": 0}, rng, 1
-        )
-        trainer.space_slices, trainer.vector_slices = np.full((1, 5, 6), 7.0), np.full((1, 8, 6), 7.0)
-        trainer.harmonic = harmonic_numbers(4)
-        trainer._used, trainer._n_active = np.zeros((1, 4, 2), np.int64), np.zeros(1, np.int64)
-        loss = trainer._slice((0, bags))
-    V = trainer.vectors
-    assert 0 < trainer._n_active[0] < len(rows)
-    assert trainer._used.sum() == Y[bags].sum() + len(bags)
+        steps = Batches(10.0, forward, {"A": A, "W": W, "moments": []}, np.array([0, len(bags)]))
+        steps.space_slices, steps.vector_slices = np.full((1, 5, 6), 7.0), np.full((1, 8, 6), 7.0)
+        steps.harmonic = harmonic_numbers(4)
+        loss = steps._slice((0, bags))
+    V = steps.vectors
+    assert 0 < steps.n_active[0] < len(rows)
+    assert steps.used.sum() == Y[bags].sum() + len(bags)
 
     def psi():
         return numpy_psi(Z @ A, V, edges, Y[bags])
 
     assert loss == pytest.approx(psi(), rel=1e-6)  # the constant feature is in single precision
-    gradients = trainer.space_slices[0], trainer.vector_slices[0].reshape(V.shape)
+    gradients = steps.space_slices[0], steps.vector_slices[0].reshape(V.shape)
     check_gradients(psi, zip((A, V), gradients), 1e-5)
 
 

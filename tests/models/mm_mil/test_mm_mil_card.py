@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed (pip install
 
 from mm_mil_problems import losses_of  # noqa: E402
 from sklearn.model_selection import ParameterGrid  # noqa: E402
-from small_card import full, no_room_beyond  # noqa: E402
+from small_gpu import full, no_room_beyond  # noqa: E402
 
 from bagwise import Bags  # noqa: E402
 from bagwise.base import fit_several  # noqa: E402

@@ -10,8 +10,8 @@ from bagwise import Bags
 from bagwise.datasets import make_digits
 from bagwise.errors import DataError
 from bagwise.models import ORedClassifier, ORedLogisticRegression
-from bagwise.models.ored.known import known_classes
-from bagwise.models.ored.likelihood import UnionLikelihood
+from bagwise.models.ored.fit import UnionLikelihood
+from bagwise.models.ored.predict import known_classes
 
 
 def small(seed, background):

@@ -16,7 +16,8 @@ from bagwise import Bags
 from bagwise.checks import sample_bags
 from bagwise.errors import DataError
 from bagwise.models import ORedClassifier
-from bagwise.models.ored.rounds import FLOOR, expectation, maximisation
+from bagwise.models.ored.classifier import maximisation
+from bagwise.models.ored.predict import FLOOR, expectation
 
 
 def enumerated(P, Y, background, known):

@@ -5,7 +5,7 @@ import pytest
 
 from bagwise import Bags
 from bagwise.models import ORedLogisticRegression
-from bagwise.models.ored import em
+from bagwise.models.ored import fit_em as em
 
 
 @pytest.fixture
@@ -40,10 +40,10 @@ def test_rows_and_weights_take_the_same_steps(problem, monkeypatch, alpha, setti
 
 def test_rows_serve_kernels_of_all_instances_and_long_climbs():
 
-    class Told:
+    class Problem:
         def __init__(self, n, d, n_classes):
             self.X, self.Y = np.zeros((n, d)), np.zeros((1, n_classes))
 
-    assert em.rows_are_cheaper(Told(100, 100, 5), 50)
-    assert not em.rows_are_cheaper(Told(100, 100, 5), 5)  # making X X' would not repay
-    assert not em.rows_are_cheaper(Told(1000, 20, 5), 500)
+    assert em.rows_are_cheaper(Problem(100, 100, 5), 50)
+    assert not em.rows_are_cheaper(Problem(100, 100, 5), 5)  # making X X' would not repay
+    assert not em.rows_are_cheaper(Problem(1000, 20, 5), 500)

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from bagwise import Bags
 from bagwise.errors import DataError
 from bagwise.models import ORedLogisticRegression
-from bagwise.models.ored.likelihood import UnionLikelihood
+from bagwise.models.ored.fit import UnionLikelihood
 
 
 @pytest.mark.parametrize("background", [False, True])

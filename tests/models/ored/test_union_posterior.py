@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bagwise.models.ored.union_posterior import METHODS, union_posterior, union_residual
+from bagwise.models.ored.predict import METHODS, UnionPass, union_posterior
 
 # Weights of a bag in which Algorithm 2 of the paper loses all digits: powers of ten, rows to be normalised.
 ADVERSARIAL = [[0, 9, 12, 9], [15, 0, 0, 0], [0, 15, 12, 12], [0, 12, 9, 12]]
@@ -285,6 +285,11 @@ def test_too_many_labels_are_flagged():
     assert (out == 0).all()
 
 
+def union_residual(logits, offsets, Y, weights, out, **how):
+    """Log-likelihood and status of a pass that fills ``out`` with residuals."""
+    return UnionPass(offsets, Y, **how).run(logits, weights, residual=True, out=out)[1:]
+
+
 def random_bags(seed, n_bags=60, n_classes=7, scale=2.0):
     rng = np.random.default_rng(seed)
     sizes = rng.integers(0, 12, size=n_bags)
@@ -371,7 +376,7 @@ def test_nan_logits_are_not_hidden_in_the_training_pass():
 def test_runs_without_compilation():
     code = (
         "import numpy as np\n"
-        "from bagwise.models.ored.union_posterior import METHODS, union_posterior\n"
+        "from bagwise.models.ored.predict import METHODS, union_posterior\n"
         "x = np.log([[.8, .1, .1], [.5, .4, .1], [.2, .2, .6]])\n"
         "for m in METHODS:\n"
         "    for Y in ([[1, 1, 0]], [[1, 1, 1]]):\n"
@@ -395,7 +400,7 @@ def test_a_fit_compiles_each_loop_once_and_no_rare_algorithm(tmp_path):
         "    ORedLogisticRegression(max_iter=5).fit(data.bags, data.Y).predict(data.bags)\n"
         "loops = [e.data['dispatcher'].py_func for _, e in seen.buffer if e.is_start]\n"
         "loops = Counter(f'{f.__module__}.{f.__name__}' for f in loops)\n"
-        "assert 'bagwise.models.ored.union_cover.forward_backward' in loops, loops\n"
+        "assert 'bagwise.models.ored.kernels_cover.forward_backward' in loops, loops\n"
         "twice = [name for name, times in loops.items() if times > 1 and name.startswith('bagwise')]\n"
         "rare = [name for name in loops if 'many' in name or 'wide' in name or 'paper' in name]\n"
         "if twice or rare: raise SystemExit(f'compiled twice: {twice}, though rare: {rare}')\n"

@@ -1,33 +1,34 @@
 """Exact posteriors of instance labels given the union of the labels of their bag, for many bags.
 
-This is the expectation step of ORed logistic regression. The algorithms for one bag are described in
-``union_cover.py``, those printed in the paper in ``union_paper.py``; ``union_bags.py`` goes through the bags.
+This is the expectation step of ORed logistic regression, and its answer for bags whose labels are known. The
+algorithms for one bag are described in ``kernels_cover.py``, those printed in the paper in
+``kernels_rare.py``; ``kernels.py`` goes through the bags.
 """
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bagwise.compute.numeric import frozen
 from bagwise.compute.threads import in_threads
-from bagwise.models.ored.union_bags import FORWARD, METHODS, SUBSTITUTION, WIDE, union_bags
-from bagwise.models.ored.union_cover import segment_lengths
-from bagwise.models.ored.union_inclusion import LOW_LABELS
-from bagwise.models.ored.union_many import many_labels
-from bagwise.models.ored.union_paper import paper_bags
-from bagwise.models.ored.union_rows import EXACT, IMPOSSIBLE, LEFT, SKIPPED, TOO_MANY_LABELS, Task, Workspace
-from bagwise.models.ored.union_wide import wide_bags
-
-__all__ = [
-    "EXACT",
-    "IMPOSSIBLE",
-    "METHODS",
-    "SKIPPED",
-    "TOO_MANY_LABELS",
-    "UnionPass",
-    "union_posterior",
-    "union_residual",
-]
+from bagwise.models.ored.kernels import (
+    FORWARD,
+    LEFT,
+    METHODS,
+    SKIPPED,
+    SUBSTITUTION,
+    WIDE,
+    Task,
+    Workspace,
+    union_bags,
+)
+from bagwise.models.ored.kernels_cover import LOW_LABELS, segment_lengths
+from bagwise.models.ored.kernels_rare import many_labels, paper_bags, wide_bags
 
 LARGEST_MAX_LABELS = 25  # 24 and the background
+FLOOR = 1e-3  # no class is taken for less probable than this: a forest says 0 where it means rarely
 
 
 class UnionPass:
@@ -36,7 +37,7 @@ class UnionPass:
     Parameters as in :func:`union_posterior`.
     """
 
-    def __init__(self, offsets, Y, *, method="auto", max_labels=16, n_threads=1):
+    def __init__(self, offsets, Y, *, background=False, method="auto", max_labels=16, n_threads=1):
         if method not in METHODS:
             raise ValueError(f"method must be one of {METHODS}, got {method!r}; choose one of them")
         if not 1 <= max_labels <= LARGEST_MAX_LABELS:
@@ -44,13 +45,19 @@ class UnionPass:
                 f"max_labels must lie in 1..{LARGEST_MAX_LABELS}, got {max_labels}; "
                 "drop bags with more labels, time and memory double with each"
             )
-        self.offsets = frozen(np.asarray(offsets, dtype=np.int64))
-        Y = np.asarray(Y)
-        if Y.ndim != 2 or len(Y) != len(self.offsets) - 1:
+        offsets, Y = np.asarray(offsets, dtype=np.int64), np.asarray(Y)
+        if Y.ndim != 2 or len(Y) != len(offsets) - 1:
             raise ValueError(
-                f"expected Y of shape ({len(self.offsets) - 1}, n_classes), got {Y.shape}; "
+                f"expected Y of shape ({len(offsets) - 1}, n_classes), got {Y.shape}; "
                 "pass labels and offsets of the same bags"
             )
+        self.given_rows = None  # those of the instances as given, where there are others
+        if background:
+            # It needs no algorithm of its own: one more row per bag, at its end, that carries the background
+            # for certain makes it part of every union.
+            offsets = offsets + np.arange(len(offsets))
+            self.given_rows = np.delete(np.arange(offsets[-1]), offsets[1:] - 1)
+        self.offsets = frozen(offsets)
         self.method, self.max_labels, self.n_threads = METHODS.index(method), max_labels, n_threads
         self.sizes = np.diff(self.offsets)
         self.n_classes = Y.shape[1]
@@ -63,8 +70,20 @@ class UnionPass:
         self.work = np.concatenate([[0.0], np.cumsum(self.cost)])
         self._workspaces = {}
 
-    def run(self, logits, weights, out, *, residual):
-        """Fill `out` with posteriors, or weighted residuals; return log-likelihood and status of each bag."""
+    def run(self, logits, weights, *, residual, out=None):
+        """Posteriors or residuals, log-likelihood (not weighted) and status of each bag.
+
+        Residuals are ``weight * (Q - p)``, Eq. (22) of [1], posterior less prior: for logits ``X @ W.T`` the
+        gradient of ``weights @ loglik`` is ``residuals.T @ X``. They are 0 where the status is not. A bag of
+        weight 0 is skipped and costs nothing; its status is 3 and its log-likelihood 0. Logits are not
+        checked for NaN, which gives a log-likelihood of NaN. ``out`` receives the result, if given.
+        """
+        if self.given_rows is not None:
+            extended = np.full((self.offsets[-1], self.n_classes), -np.inf)
+            extended[:, -1] = 0.0
+            extended[self.given_rows] = logits
+            logits = extended
+        out = np.empty(logits.shape) if out is None else out
         n_bags, shape = len(self.sizes), (int(self.offsets[-1]), self.n_classes)
         if logits.shape != shape or out.shape != shape:
             raise ValueError(
@@ -83,21 +102,22 @@ class UnionPass:
             union_bags(first, last, task, work, self.method, self.max_labels)
 
         in_threads(few_labels, n_bags, self.n_threads, work=self.work)
-        self._finish(task)
+        left = np.flatnonzero(status == LEFT)
+        if left.size:
+            self._finish(task, left)
         if (status == SKIPPED).any():
             out[np.repeat(status == SKIPPED, self.sizes)] = 0.0
-        return loglik, status
+        return (out if self.given_rows is None else out[self.given_rows]), loglik, status
 
-    def _finish(self, task):
+    def _finish(self, task, left):
         """Go through the bags that were left by the algorithms that few fits need."""
-        left = np.flatnonzero(task.status == LEFT)
-        if left.size and self.method < WIDE:
+        if self.method < WIDE:
             many = left[self.counts[left] > LOW_LABELS]
             self._in_threads(many, lambda a, b, work: many_labels(a, b, many, task, work, self.method))
             left = np.flatnonzero(task.status == LEFT)
-        if left.size and self.method < FORWARD:
+        if self.method < FORWARD:
             self._in_threads(left, lambda a, b, work: wide_bags(a, b, left, task, work))
-        elif left.size:
+        else:
             by_substitution = self.method == SUBSTITUTION
             self._in_threads(left, lambda a, b, work: paper_bags(a, b, left, task, work, by_substitution))
 
@@ -114,11 +134,8 @@ class UnionPass:
     def _workspace(self, first, most_labels):
         """Scratch of the thread whose run begins at `first`, for all bags of up to `most_labels` labels."""
         key = (first, most_labels)
-        if key not in self._workspaces:
-            self._workspaces[key] = self._new_workspace(most_labels)
-        return self._workspaces[key]
-
-    def _new_workspace(self, most_labels):
+        if key in self._workspaces:
+            return self._workspaces[key]
         n, k = self.sizes, np.where(self.exponents <= most_labels, self.exponents, 0)
         length = segment_lengths(n, k)
         n_instances, n_labels = int(n.max(initial=1)), int(k.max(initial=1))
@@ -128,7 +145,7 @@ class UnionPass:
         for _ in range(n_labels):
             size = np.concatenate([size, size + np.int8(1)])
         scratch = _aligned(n_cells)
-        return Workspace(
+        self._workspaces[key] = Workspace(
             r=_aligned(n_cells).reshape(n_instances, self.n_classes),
             post=_aligned(n_cells).reshape(n_instances, self.n_classes),
             size=size,
@@ -137,6 +154,7 @@ class UnionPass:
             scratch=scratch,
             bits=scratch.view(np.int64),
         )
+        return self._workspaces[key]
 
 
 def _aligned(n):
@@ -145,7 +163,7 @@ def _aligned(n):
     return plain[-plain.ctypes.data % 64 // 8 :][:n]
 
 
-def union_posterior(logits, offsets, Y, *, method="auto", max_labels=16, n_threads=1):
+def union_posterior(logits, offsets, Y, *, background=False, method="auto", max_labels=16, n_threads=1):
     r"""Posterior of each instance's label given the union of the labels of its bag, and the bags' likelihood.
 
     The labels of the instances are independent with softmax probabilities; the bag shows their union only.
@@ -158,6 +176,9 @@ def union_posterior(logits, offsets, Y, *, method="auto", max_labels=16, n_threa
         Bag b owns the rows offsets[b] to offsets[b + 1].
     Y : ndarray of shape (B, C), int8
         Labels of the bags, 0 or 1.
+    background : bool
+        Whether the last class, whose column of ``Y`` holds ones, may be carried by any instance of any bag
+        without showing in the set.
     method : {"auto", "inclusion_exclusion", "forward_backward", "wide", "forward", "substitution"}
         "auto" takes per bag the cheapest algorithm that is provably exact for it. The next three are its
         parts, run without their guards; the last two are Algorithms 1 and 2 of [1]_, which may return NaN.
@@ -219,48 +240,131 @@ def union_posterior(logits, offsets, Y, *, method="auto", max_labels=16, n_threa
             f"expected logits without NaN or +inf and a finite one in each row, got {logits[row]} in row "
             f"{row}; check the features or the weights of the model"
         )
-    Q = np.empty(logits.shape)
-    bags = UnionPass(offsets, Y, method=method, max_labels=max_labels, n_threads=n_threads)
-    loglik, status = bags.run(logits, np.ones(len(bags.sizes)), Q, residual=False)
-    return Q, loglik, status
+    how = {"background": background, "method": method, "max_labels": max_labels, "n_threads": n_threads}
+    bags = UnionPass(offsets, Y, **how)
+    return bags.run(logits, np.ones(len(bags.sizes)), residual=False)
 
 
-def union_residual(logits, offsets, Y, weights, out, *, method="auto", max_labels=16, n_threads=1):
-    """Log likelihood of each bag and its weighted gradient with respect to the logits, in one pass.
+# ---------------------------------------------------------------------- what is known of instances
 
-    Posterior and prior are subtracted as soon as a bag is done: ``out = weight * (Q - p)``, Eq. (22) of [1]_.
-    For logits ``X @ W.T`` the gradient of ``weights @ loglik`` is then ``out.T @ X``.
+
+class Known(NamedTuple):
+    """What is known: row numbers of instances, and which classes each of them may have."""
+
+    rows: Any  # arrays, or tensors on a GPU
+    allowed: Any
+
+    def clamped(self, logits: np.ndarray) -> np.ndarray:
+        """Logits without the classes that are ruled out."""
+        clamped = logits.copy()
+        clamped[self.rows] = np.where(self.allowed, logits[self.rows], -np.inf)
+        return clamped
+
+    def of_classes(self, classes: np.ndarray) -> Known | None:
+        """What remains when only some classes do; rows of which nothing remains are left open."""
+        allowed = self.allowed[:, classes]
+        some = allowed.any(axis=1)
+        return Known(self.rows[some], allowed[some]) if some.any() else None
+
+
+def known_classes(known: np.ndarray | None, n_labels: int, background: bool) -> Known | None:
+    """Classes that instances may have; None where nothing is known.
 
     Parameters
     ----------
-    logits, offsets, Y, method, max_labels, n_threads
-        As in :func:`union_posterior`, but logits are not checked for NaN, which gives a `loglik` of NaN.
-    weights : ndarray of shape (B,)
-        Weights of the bags. A bag of weight 0 is skipped and costs nothing.
-    out : ndarray of shape (N, C), float64, C-contiguous
-        Receives the residuals; zero for bags whose status is not 0.
-
-    Returns
-    -------
-    loglik : ndarray of shape (B,)
-        Log probability of the label set, not weighted; 0 for skipped bags.
-    status : ndarray of shape (B,), int8
-        As in :func:`union_posterior`; 3 for skipped bags.
-
-    References
-    ----------
-    .. [1] A. T. Pham, R. Raich and X. Z. Fern, "Dynamic programming for instance annotation in multi-instance
-       multi-label learning", IEEE Transactions on Pattern Analysis and Machine Intelligence 39(12), 2017.
+    known : int array of shape (n_instances,) or (n_instances, n_labels), or None
+        Label of every instance, -1 where it is not known; or 1, 0 and -1 for each label.
+    n_labels : int
+        Number of labels.
+    background : bool
+        Whether there is one more class, the last, for instances without a label. Without it, an instance that
+        carries none of the labels is left open: there is no class for it.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> logits, out = np.log([[0.8, 0.1, 0.1], [0.5, 0.4, 0.1]]), np.empty((2, 3))
-    >>> Y = np.array([[1, 1, 0]], dtype=np.int8)
-    >>> loglik, status = union_residual(logits, np.array([0, 2]), Y, np.ones(1), out)
-    >>> out.round(3)
-    array([[ 0.065,  0.035, -0.1  ],
-           [-0.365,  0.465, -0.1  ]])
+    >>> found = known_classes(np.array([-1, 1]), 2, background=True)
+    >>> found.rows, found.allowed
+    (array([1]), array([[False,  True, False]]))
+    >>> known_classes(np.array([[0, -1], [0, 0]]), 2, background=False).allowed
+    array([[False,  True]])
     """
-    bags = UnionPass(offsets, Y, method=method, max_labels=max_labels, n_threads=n_threads)
-    return bags.run(logits, np.asarray(weights), out, residual=True)
+    if known is None:
+        return None
+    if known.ndim == 1:
+        allowed = known[:, None] == np.arange(n_labels + background)
+        rows = np.flatnonzero(known >= 0)
+    else:
+        carried = known == 1
+        allowed = np.where(carried.any(axis=1, keepdims=True), carried, known != 0)
+        if background:
+            allowed = np.column_stack([allowed, ~carried.any(axis=1)])
+        rows = np.flatnonzero((known >= 0).any(axis=1) & allowed.any(axis=1))
+    return Known(rows, allowed[rows]) if rows.size else None
+
+
+def with_background(Y: np.ndarray, background: Any) -> np.ndarray:
+    """Label sets with the background as last column: of every bag, or of those without labels."""
+    if not background:
+        return Y
+    carried = np.ones(len(Y), dtype=bool) if background == "anywhere" else ~Y.any(axis=1)
+    return np.column_stack([Y, carried.astype(np.int8)])
+
+
+def expectation(
+    P: np.ndarray,
+    offsets: np.ndarray,
+    Y: np.ndarray,
+    *,
+    background: bool,
+    known: np.ndarray | None = None,
+    max_labels: int = 16,
+    n_threads: int = 1,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Posterior of every instance's class given the label set of its bag, and the log-likelihood of the sets.
+
+    Parameters
+    ----------
+    P : ndarray of shape (n_instances, n_classes)
+        Class probabilities of instances; clipped at `FLOOR`.
+    offsets : ndarray of shape (n_bags + 1,)
+        Where bags begin.
+    Y : ndarray of shape (n_bags, n_labels)
+        Label sets.
+    background : bool
+        Whether ``P`` has one more class, at its end, for instances that carry no label.
+    known : ndarray of shape (n_instances,) or (n_instances, n_labels), optional
+        Labels of instances that are known, -1 for the others; see `known_classes`.
+    max_labels : int, default=16
+        Larger sets, and sets that cannot be, restrict the probabilities and no more.
+    n_threads : int, default=1
+        Threads; they change nothing.
+
+    Returns
+    -------
+    Q : ndarray of shape (n_instances, n_classes)
+        Posteriors.
+    loglik : ndarray of shape (n_bags,)
+        Log-likelihood of the label set; -inf for one that cannot be, NaN for one that is too large.
+
+    Examples
+    --------
+    >>> P = np.array([[0.8, 0.1, 0.1], [0.5, 0.4, 0.1]])
+    >>> Q, _ = expectation(P, np.array([0, 2]), np.array([[1, 1, 0]]), background=False)
+    >>> Q.round(3)  # one of the two carries the second label
+    array([[0.865, 0.135, 0.   ],
+           [0.135, 0.865, 0.   ]])
+    """
+    logits = np.log(np.maximum(P, FLOOR))
+    clamps = known_classes(known, Y.shape[1], background)
+    if clamps is not None:
+        logits = clamps.clamped(logits)
+    Y = with_background(np.ascontiguousarray(Y, dtype=np.int8), "anywhere" if background else False)
+    how = {"background": background, "max_labels": max_labels, "n_threads": n_threads}
+    return union_posterior(logits, offsets, Y, **how)[:2]
+
+
+def log_normaliser(F: np.ndarray) -> np.ndarray:
+    """Logarithm of sum_c exp(F_ic) of every row, without the overhead of SciPy for small arrays."""
+    top = F.max(axis=1)
+    shifted = F - top[:, None]
+    return np.log(np.exp(shifted, out=shifted).sum(axis=1)) + top

@@ -1,4 +1,4 @@
-"""A card with little memory, for tests: functions that find no room for more than so much."""
+"""A GPU with little memory, for tests: functions that find no room for more than so much."""
 
 import pytest
 

@@ -15,20 +15,6 @@ import numpy as np
 from bagwise.compute.compiled import kernel, part
 from bagwise.compute.numeric import reordered_dot, splitmix64
 
-__all__ = [
-    "Factors",
-    "Instances",
-    "Schedule",
-    "Scratch",
-    "Sums",
-    "TrainingBags",
-    "Triplet",
-    "cap_norm",
-    "ranking_sum",
-    "sgd_steps",
-    "triplet_step",
-]
-
 
 class Instances(NamedTuple):
     """Scaled instances, rows of ``dense`` or of a CSR matrix; the other is empty: one type serves both."""

@@ -17,12 +17,17 @@ from bagwise.compute.threads import Workers, run
 from bagwise.errors import DataError
 from bagwise.models._shared.held_out import MultilabelKFold
 from bagwise.models.mimlfast.estimator import MIMLFast
-from bagwise.models.mimlfast.forward import N_SLICES, make_forward
-from bagwise.models.mimlfast.memory import LabelRows
-from bagwise.models.mimlfast.plan import SUB_CONCEPTS, Plan, make_plan
-from bagwise.models.mimlfast.scale import learn_scale, matching_form
-from bagwise.models.mimlfast.sgd import scaled_copy
-from bagwise.models.mimlfast.train import Outcome, initial_state, make_trainer, train
+from bagwise.models.mimlfast.fit import (
+    SUB_CONCEPTS,
+    Learned,
+    Plan,
+    initial_state,
+    make_plan,
+    make_trainer,
+    train,
+)
+from bagwise.models.mimlfast.fit_sgd import scaled_copy
+from bagwise.models.mimlfast.predict import N_SLICES, in_form, learn_scale, make_forward
 from bagwise.utils.progress import progress
 
 PAPER_GRID: dict[str, Sequence[Any]] = {
@@ -44,7 +49,7 @@ _ONLY = {  # settings that only some solvers read
 
 @dataclass(frozen=True)
 class MIMLFastSelection:
-    """Outcome of `select_mimlfast`.
+    """Learned of `select_mimlfast`.
 
     Parameters
     ----------
@@ -155,7 +160,7 @@ def select_mimlfast(
         plan = make_plan(model, len(bags), bags.X)
         key = (plan.solver, model.scaling, plan.norm)
         if key not in shared:
-            shared[key] = _prepare(model, plan, bags, held_out)
+            shared[key] = _prepare(model, plan, bags, Y, held_out)
         ways.append((model, plan, shared[key]))
         groups.setdefault(_what_matters(model, plan, Y), []).append(place)
 
@@ -206,17 +211,17 @@ def _what_matters(model: MIMLFast, plan: Plan, Y: np.ndarray) -> tuple:
     return tuple(repr(value) for value in params.values())
 
 
-def _prepare(model, plan, bags, held_out):
+def _prepare(model, plan, bags, Y, held_out):
     """Training bags of each fold, their scale and a scaled copy, which all settings share."""
     prepared = []
     with Workers(model.n_jobs, N_SLICES) as workers:
         for test in held_out:
             ids = np.setdiff1d(np.arange(len(bags)), test)
             scale = learn_scale(bags[ids].X, model.scaling, plan.norm)  # held-out bags stay unseen
-            part = bags.with_X(matching_form(bags.X, scale), bags.feature_names)
+            part = bags.with_X(in_form(bags.X, scale.text_like), bags.feature_names)
             copied = None
             if plan.solver != "minibatch":
-                copied = (ids, *scaled_copy(make_forward(part, 1, scale, plan, workers), ids))
+                copied = (ids, *scaled_copy(make_forward(part, Y, scale, plan, workers), ids))
             prepared.append((ids, scale, part, copied))
     return prepared
 
@@ -224,7 +229,7 @@ def _prepare(model, plan, bags, held_out):
 class Reached(NamedTuple):
     """Where the passes of a setting have led: all that they go on from."""
 
-    outcome: Outcome
+    outcome: Learned
     capped: bool
     progress: list[Any]  # of every fold
 
@@ -251,19 +256,18 @@ def _judge(ways, so_far, Y, held_out, seed, share):
 
 def _cross_validate(model, plan, prepared, before, Y, held_out, seed, passes):
     """Held-out losses, the best number of passes, and whether a norm ever met the cap."""
-    rows = LabelRows.from_matrix(Y)
     trainers = []
     with Workers(model.n_jobs, N_SLICES) as workers:
         for fold, (ids, scale, bags, copied) in enumerate(prepared):
-            forward = make_forward(bags, Y.shape[1], scale, plan, workers)
+            forward = make_forward(bags, Y, scale, plan, workers)
             forward.copied = copied
             rng = np.random.default_rng(seed + 1)
             if before is None:
-                state = initial_state(np.random.default_rng(seed), forward)
-                trainers.append(make_trainer(plan, forward, rows, ids, state, rng, plan.max_iter))
+                state = initial_state(np.random.default_rng(seed), forward.shape, forward.n_inputs)
+                trainers.append(make_trainer(plan, forward, ids, state, rng, plan.max_iter))
             else:
                 progress = before.progress[fold]
-                trainers.append(make_trainer(plan, forward, rows, ids, progress[0], rng, plan.max_iter))
+                trainers.append(make_trainer(plan, forward, ids, progress[0], rng, plan.max_iter))
                 trainers[-1].go_on_from(progress)
         outcome = train(
             trainers,

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
 from bagwise.bags import instance_rows
-from bagwise.models.mimlfast.batch_kernels import gather_dense
-from bagwise.models.mimlfast.forward import Forward
-from bagwise.models.mimlfast.memory import LabelRows
-from bagwise.models.mimlfast.plan import Plan
-from bagwise.models.mimlfast.sgd_kernels import (
+from bagwise.models.mimlfast.kernels import gather_dense
+from bagwise.models.mimlfast.kernels_sgd import (
     Factors,
     Instances,
     Schedule,
@@ -21,8 +18,10 @@ from bagwise.models.mimlfast.sgd_kernels import (
     TrainingBags,
     sgd_steps,
 )
+from bagwise.models.mimlfast.predict import Forward
 
-__all__ = ["SGDTrainer", "answer", "scaled_copy"]
+if TYPE_CHECKING:
+    from bagwise.models.mimlfast.fit import Plan
 
 _AVERAGE_EVERY = 10  # steps between two states that enter the average, as in the authors' code
 
@@ -58,7 +57,6 @@ class SGDTrainer:
         self,
         plan: Plan,
         forward: Forward,
-        rows: LabelRows,
         ids: np.ndarray,
         state: dict[str, Any],
         rng: np.random.Generator,
@@ -73,8 +71,8 @@ class SGDTrainer:
         if forward.copied is None or forward.copied[0] is not ids:
             forward.copied = (ids, *scaled_copy(forward, ids))
         _, instances, offsets = forward.copied
-        where, label_starts = instance_rows(rows.starts, ids)
-        self.bags = TrainingBags(instances, offsets, rows.labels[where], label_starts)
+        where, label_starts = instance_rows(forward.labels.starts, ids)
+        self.bags = TrainingBags(instances, offsets, forward.labels.labels[where], label_starts)
         self.n_steps = len(where) + len(ids)  # one pass: every bag with each label and the dummy
         harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, n_all + 1))]).astype(np.float32)
         longest = int(np.diff(offsets).max())

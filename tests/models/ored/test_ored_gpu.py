@@ -1,11 +1,11 @@
-"""Value and gradient by tensors against the compiled loops, and whole fits; on a card where there is one."""
+"""Value and gradient by tensors against the compiled loops, and whole fits; on a GPU where there is one."""
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'bagwise[torch]')")
 
-from small_card import full, no_room_beyond  # noqa: E402
+from small_gpu import full, no_room_beyond  # noqa: E402
 
 from bagwise import Bags  # noqa: E402
 from bagwise.base.blocks import Block  # noqa: E402
@@ -15,14 +15,13 @@ from bagwise.datasets.synthetic import make_miml  # noqa: E402
 from bagwise.models import ORedLogisticRegression  # noqa: E402
 from bagwise.models._shared import gpu as instances_torch  # noqa: E402
 from bagwise.models._shared.gpu import Instances  # noqa: E402
-from bagwise.models.ored import card as card_room  # noqa: E402
-from bagwise.models.ored import parts as parts_room  # noqa: E402
-from bagwise.models.ored import union_torch  # noqa: E402
-from bagwise.models.ored.card import CardBlocks, likelihood_on_card, logits_on_card  # noqa: E402
-from bagwise.models.ored.parts import Setup, Treatment, likelihood_of  # noqa: E402
+from bagwise.models.ored import fit as fit_room  # noqa: E402
+from bagwise.models.ored import gpu as gpu_room  # noqa: E402
+from bagwise.models.ored.fit import Setup, Treatment, likelihood_of  # noqa: E402
+from bagwise.models.ored.gpu import GPUBlocks, logits_on_gpu  # noqa: E402
 
-CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))
-DEVICES = pytest.mark.parametrize("device", ["cpu", CARD])
+GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))
+DEVICES = pytest.mark.parametrize("device", ["cpu", GPU])
 
 
 def problem(seed=0, n_bags=70, n_classes=5, background=False, most=9, confident=1.0):
@@ -48,10 +47,15 @@ def problem(seed=0, n_bags=70, n_classes=5, background=False, most=9, confident=
 INFERENCE = {"method": "auto", "max_labels": 16, "n_threads": 1}
 
 
+def on_device(setup, block, device):
+    store = Instances(block.bags.X, torch.device(device), setup.scaling)
+    return likelihood_of(setup, store, block)
+
+
 def same(setup, block, device, tolerance=2e-5, scale=0.7):
     rng = np.random.default_rng(1)
-    here = likelihood_of(setup, block)
-    there = likelihood_on_card(setup, block, torch.device(device))
+    here = likelihood_of(setup, None, block)
+    there = on_device(setup, block, device)
     W = scale * rng.normal(size=here.shape)
     expected, G = here.value_and_gradient(W)
     value, gradient = there.value_and_gradient(W)
@@ -68,13 +72,13 @@ def test_value_and_gradient(background, device):
 
 @DEVICES
 def test_sets_of_many_labels_and_confident_instances_are_left_to_the_processor(device, monkeypatch):
-    monkeypatch.setattr(union_torch, "MOST_LABELS", 3)
+    monkeypatch.setattr(gpu_room, "MOST_LABELS", 3)
     setup, block = problem(2, most=14, n_classes=7)
     there, W, _, _ = same(setup, block, device, scale=12.0)
     (run,) = there._runs
     V, intercept = there.folded.inner(W)
     logits = torch.as_tensor(next(there.store.runs([run.rows])).cpu().numpy() @ V.T + intercept).to(device)
-    _, left = union_torch.union_residuals(logits.float(), run.groups, torch.empty_like(logits).float())
+    _, left = gpu_room.union_residuals(logits.float(), run.groups, torch.empty_like(logits).float())
     assert len(left) and len(run.many)
 
 
@@ -92,14 +96,14 @@ def test_runs_that_do_not_fit_are_halved(device, monkeypatch):
     setup, block = problem(4)
     there, W, value, gradient = same(setup, block, device)
     assert len(there._runs) == 1
-    no_room_beyond(monkeypatch, card_room._Run, "value_and_gradient", 20, size=lambda run: run.b - run.a)
+    no_room_beyond(monkeypatch, gpu_room.Run, "sums", 20, size=lambda run: run.b - run.a)
     again, G = there.value_and_gradient(W)
     assert again == pytest.approx(value, rel=1e-9)
     np.testing.assert_allclose(G, gradient, atol=1e-4)
     first = there._runs[0]
     assert (first.a, first.b) == (0, 17) and there._runs[-1].b == 70
     assert there.value_and_gradient(W)[0] == again  # and stay so
-    monkeypatch.setattr(card_room._Run, "value_and_gradient", full)
+    monkeypatch.setattr(gpu_room.Run, "sums", full)
     with pytest.raises(torch.cuda.OutOfMemoryError, match="does not fit the GPU"):
         there.value_and_gradient(W)
 
@@ -107,10 +111,10 @@ def test_runs_that_do_not_fit_are_halved(device, monkeypatch):
 @DEVICES
 def test_streamed_instances_are_those_kept(device, monkeypatch):
     setup, block = problem(5)
-    kept = likelihood_on_card(setup, block, torch.device(device))
+    kept = on_device(setup, block, device)
     monkeypatch.setattr(Instances, "_fits", lambda self: False)
-    monkeypatch.setattr(card_room, "_CELLS", 300)
-    streamed = likelihood_on_card(setup, block, torch.device(device))
+    monkeypatch.setattr(gpu_room, "_LOGITS", 300)
+    streamed = on_device(setup, block, device)
     assert not streamed.store.resident and len(streamed._runs) > 3
     W = np.random.default_rng(1).normal(size=kept.shape)
     value, G = streamed.value_and_gradient(W)
@@ -144,8 +148,8 @@ def test_scalings_of_instances_on_the_device(device, dtype, monkeypatch):
 def test_a_whole_fit_is_that_of_the_processor(device, tmp_path, monkeypatch):
     data = make_miml(n_bags=240, random_state=0)
     here = ORedLogisticRegression(device="cpu").fit(data.bags, data.Y)
-    if device == "cpu":  # torch without a card
-        monkeypatch.setattr(parts_room, "gpu_for", lambda *_: torch.device("cpu"))
+    if device == "cpu":  # torch without a GPU
+        monkeypatch.setattr(fit_room, "gpu_for", lambda *_: torch.device("cpu"))
     there = ORedLogisticRegression(device="cuda").fit(data.bags, data.Y)
     scores = here.decision_function(data.bags)
     np.testing.assert_allclose(there.decision_function(data.bags), scores, atol=2e-3 * np.abs(scores).max())
@@ -168,16 +172,16 @@ def test_a_whole_fit_is_that_of_the_processor(device, tmp_path, monkeypatch):
 
 def test_blocks_of_most_bags_keep_the_instances():
     _, block = problem()
-    blocks = CardBlocks(block, Instances(block.bags.X, torch.device("cpu")))
+    blocks = GPUBlocks(block, torch.device("cpu"))
     train = blocks.take(np.arange(60))
     assert train.store is blocks.store and train.block.weights[60:].sum() == 0
     few = blocks.take(np.arange(60, 70))
-    assert not hasattr(few, "store") and few.n_bags == 10
+    assert few.kind == "memory" and few.n_bags == 10
 
 
 @DEVICES
 def test_logits(device):
     rng = np.random.default_rng(0)
     X, coef, intercept = rng.normal(size=(30, 4)), rng.normal(size=(3, 4)), rng.normal(size=3)
-    found = logits_on_card(X, coef, intercept, torch.device(device))
+    found = logits_on_gpu(X, coef, intercept, torch.device(device))
     np.testing.assert_allclose(found, X @ coef.T + intercept, rtol=1e-6)

@@ -7,7 +7,7 @@ from joblib import parallel_config
 from bagwise.datasets.synthetic import make_miml
 from bagwise.model_selection import select_mimlfast
 from bagwise.models.mimlfast.estimator import MIMLFast
-from bagwise.models.mimlfast.select import PAPER_GRID
+from bagwise.models.mimlfast.tune import PAPER_GRID
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_automatic_sub_concepts_are_searched(data):
 
 
 def test_passes_that_go_on_are_those_of_one_run():
-    from bagwise.models.mimlfast import select as room
+    from bagwise.models.mimlfast import tune as room
 
     data = make_miml(n_bags=40, n_labels=3, random_state=0)
     held_out = [np.arange(0, 20), np.arange(20, 40)]
@@ -85,7 +85,7 @@ def test_passes_that_go_on_are_those_of_one_run():
     plan = room.make_plan(model, len(data.bags), data.bags.X)
 
     def run(passes, before=None):
-        prepared = room._prepare(model, plan, data.bags, held_out)
+        prepared = room._prepare(model, plan, data.bags, data.Y, held_out)
         return room._cross_validate(model, plan, prepared, before, data.Y, held_out, 0, passes)
 
     whole = run(9)

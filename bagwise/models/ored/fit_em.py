@@ -8,32 +8,34 @@ many columns as rows, that halves the work of the hundreds of steps that the pap
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
-from bagwise.models.ored.likelihood import UnionLikelihood, log_normaliser
+from bagwise.models.ored.predict import log_normaliser
+
+if TYPE_CHECKING:
+    from bagwise.models.ored.fit import UnionLikelihood
 
 
 def climb_em(
-    problem: UnionLikelihood,
-    *,
-    max_iter: int,
-    tol: float,
-    draw: Callable[[], np.ndarray] | None = None,
+    problem: UnionLikelihood, *, max_iter: int, tol: float, subset: float, rng: np.random.RandomState
 ) -> tuple[np.ndarray, list[float]]:
     """Maximise by generalised EM from zero: a gradient step with backtracking on the surrogate each time.
 
-    ``draw`` returns the bag weights of an iteration, for stochastic subsets. The path holds the objective
-    before each step and after the last (on the bags drawn, if ``draw`` is given).
+    Each iteration draws the share ``subset`` of the bags. The path holds the objective before each step and,
+    unless bags are drawn, after the last.
     """
     history: list[float] = []
     point = (Rows if rows_are_cheaper(problem, max_iter) else Weights)(problem)
-    halvings = 0
+    weights, usable, halvings = problem.weights, np.flatnonzero(problem.weights > 0), 0
+    n_drawn = max(1, round(subset * len(usable)))
     for _ in range(max_iter):
-        weights = problem.weights if draw is None else draw()
+        if subset < 1:
+            weights = np.zeros_like(problem.weights)
+            chosen = rng.choice(usable, n_drawn, replace=False)
+            weights[chosen] = problem.weights[chosen]
         value, R = problem.residual(point.logits, weights)  # expectation step
         history.append(value - point.penalty())
         slope = point.look(R)
@@ -42,7 +44,7 @@ def climb_em(
         halvings = _halvings(Surrogate(problem, point, R, weights), slope, halvings)
         point.move(0.5**halvings)
     else:
-        if draw is None:
+        if subset == 1:
             history.append(problem.residual(point.logits)[0] - point.penalty())
     return point.parameters(), history
 
@@ -78,7 +80,7 @@ class Weights:
 
     def penalty(self) -> float:
         """Penalty at the parameters."""
-        return self.problem.penalty(self.W)
+        return 0.5 * self.problem.alpha * float(np.square(self.W[:, :-1]).sum())
 
     def parameters(self) -> np.ndarray:
         """The parameters."""

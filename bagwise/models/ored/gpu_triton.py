@@ -1,4 +1,7 @@
-"""The loops of ``union_torch.py`` for a card, in three steps over the bags with the same number of labels.
+"""Inclusion and exclusion of ``gpu.py`` in Triton, in three steps over bags with the same number of labels.
+
+Beside torch on an H200 (`benchmarks/triton_or_torch.py`): 6 to 18 times as fast for sets of 1 to 8 labels,
+34 to 45 for 10 and 12; a value and gradient of 500,000 bags 4.3 times, their whole fit 1.5 to 1.7 times.
 
 First every instance: its prior, and its softmax within the labels of its bag. Then every bag: a set of
 labels is a cell (high, low) of a table, so that the mass q of an instance in every set is a sum of two short
@@ -15,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
-from bagwise.compute.gpu_triton import on_its_card
+from bagwise.compute.gpu_triton import on_its_gpu
 
 _CELLS = 2048  # logits of one program of the first step
 _FEW = 4  # labels up to which several bags go together,
@@ -249,10 +252,10 @@ def _posterior_kernel(
     tl.store(at, tl.load(at, there, 0.0) + weight * posterior, there)
 
 
-@on_its_card
+@on_its_gpu
 def residuals(logits: torch.Tensor, group: Any, out: torch.Tensor) -> torch.Tensor:
     """Residuals of one group; the log-likelihood of each bag, NaN where it is left."""
-    from bagwise.models.ored.union_torch import needed_cover
+    from bagwise.models.ored.gpu import needed_cover
 
     k, n, n_rows, n_classes = group.n_labels, len(group.bags), len(group.rows), logits.shape[1]
     n_labels, device = k + group.background, logits.device

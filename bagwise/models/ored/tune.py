@@ -17,12 +17,10 @@ from sklearn.base import clone
 from bagwise.base.blocks import Block, Blocks
 from bagwise.compute.calibration import Calibration, calibrate, log_loss
 from bagwise.compute.parts import map_parts, map_reduce
-from bagwise.compute.scaling import TEXT_SHARE
+from bagwise.compute.scaling import TEXT_SHARE, is_text
 from bagwise.errors import DataError
 from bagwise.models._shared.held_out import HeldOut, held_out_blocks, labels_of
-from bagwise.models.ored.parts import facts_in_memory, first_facts
-
-__all__ = ["Setting", "choose", "settings"]
+from bagwise.models.ored.fit import learn
 
 # Penalties tried on text. Rows of a logistic regression at its usual C = 1 on tf-idf of unit length have the
 # penalty 10 here, where words have mean square 1 and a sentence some ten of them.
@@ -37,7 +35,54 @@ class Setting(NamedTuple):
     bag_probability: str = "noisy_or"
 
 
-def kinds(model: Any, n_labels: int) -> tuple[str, ...]:
+def choose(model: Any, blocks: Blocks) -> tuple[Setting, Calibration | None, np.ndarray]:
+    """The setting to fit, its calibration (None for the union), and the held-out losses of all settings."""
+    background = {True: "anywhere"}.get(model.background, model.background)
+    if model.decision == "union" and "auto" not in (model.alpha, background):
+        way = "noisy_or" if model.bag_probability == "auto" else model.bag_probability
+        return Setting(model.alpha, background, way), None, np.full(1, np.nan)
+    text = None  # shards are counted to the end
+    if blocks.kind != "shards":  # what is on a GPU is not text
+        text = blocks.kind == "memory" and is_text(blocks.only().bags.X)
+    facts = map_reduce(first_facts, text, blocks)
+    ways = _ways(model, blocks.n_labels)
+    options = [setting._replace(bag_probability=ways[0]) for setting in settings(model, facts)]
+    if len(options) == 1 and model.decision == "union":
+        return options[0], None, np.full(1, np.nan)
+    always = {"always": facts["label_counts"] == facts["n_bags"], "n_bags": facts["n_bags"]}
+    folds = held_out_blocks(blocks)
+    if not folds:  # too few bags to hold any out
+        unknown, nobody = np.full((0, blocks.n_labels), np.nan), np.zeros((0, blocks.n_labels), np.int8)
+        calibration = calibrate(unknown, nobody, **always)
+        none = np.full(len(options), np.nan)
+        return options[0], calibration if model.decision == "calibrated" else None, none
+    Y, weights, order = labels_of(folds)
+    found, losses = [], []
+    for k, setting in enumerate(options):
+        scores = np.concatenate([_scores(model, setting, ways, fold) for fold in folds], axis=1)[:, order]
+        each = [calibrate(S, Y, weights, **always) for S in scores]
+        loss = [log_loss(calibration, S, Y, weights) for calibration, S in zip(each, scores)]
+        way = int(np.argmin(np.nan_to_num(loss, nan=np.inf)))
+        options[k] = setting._replace(bag_probability=ways[way])
+        found.append(each[way])
+        losses.append(loss[way])
+    best = int(np.argmin(np.nan_to_num(losses, nan=np.inf)))
+    return options[best], found[best] if model.decision == "calibrated" else None, np.array(losses)
+
+
+def first_facts(text: bool | None, block: Block) -> dict[str, Any]:
+    """Counts that decide what "auto" stands for; ``text`` None counts the values that are not zero, too."""
+    bags, Y = block.bags, block.Y
+    cells = bags.n_instances * bags.n_features
+    if text is None:
+        filled = int(np.count_nonzero(bags.X.data if bags.is_sparse else bags.X))
+    else:
+        filled = 0 if text else cells
+    counts = {"n_bags": len(Y), "n_unlabelled": int((~Y.any(axis=1)).sum()), "cells": cells, "filled": filled}
+    return counts | {"label_counts": Y.sum(axis=0, dtype=np.int64)}
+
+
+def _ways(model: Any, n_labels: int) -> tuple[str, ...]:
     """Ways to judge a bag by its instances among which `choose` has the choice.
 
     The softmax lets one label of an instance speak against all others. Where instances carry several, as long
@@ -65,56 +110,17 @@ def settings(model: Any, facts: dict[str, Any]) -> list[Setting]:
     return [Setting(alpha, background) for background in backgrounds for alpha in penalties]
 
 
-def choose(model: Any, blocks: Blocks) -> tuple[Setting, Calibration | None, np.ndarray]:
-    """The setting to fit, its calibration (None for the union), and the held-out losses of all settings."""
-    if blocks.streamed or len(blocks) > 1:
-        facts = map_reduce(first_facts, None, blocks)
-    else:
-        # what is on a card is not text
-        facts = facts_in_memory(blocks.only(), text=False if blocks.kind == "gpu" else None)
-    ways = kinds(model, blocks.n_labels)
-    options = [setting._replace(bag_probability=ways[0]) for setting in settings(model, facts)]
-    if len(options) == 1 and model.decision == "union":
-        return options[0], None, np.full(1, np.nan)
-    always = {"always": facts["label_counts"] == facts["n_bags"], "n_bags": facts["n_bags"]}
-    folds = held_out_blocks(blocks)
-    if not folds:  # too few bags to hold any out
-        unknown, nobody = np.full((0, blocks.n_labels), np.nan), np.zeros((0, blocks.n_labels), np.int8)
-        calibration = calibrate(unknown, nobody, **always)
-        none = np.full(len(options), np.nan)
-        return options[0], calibration if model.decision == "calibrated" else None, none
-    Y, weights, order = labels_of(folds)
-    found, losses = [], []
-    for k, setting in enumerate(options):
-        scores = np.concatenate([_scores(model, setting, ways, fold) for fold in folds], axis=1)[:, order]
-        each = [calibrate(S, Y, weights, **always) for S in scores]
-        loss = [log_loss(calibration, S, Y, weights) for calibration, S in zip(each, scores)]
-        way = int(np.argmin(np.nan_to_num(loss, nan=np.inf)))
-        options[k] = setting._replace(bag_probability=ways[way])
-        found.append(each[way])
-        losses.append(loss[way])
-    best = int(np.argmin(np.nan_to_num(losses, nan=np.inf)))
-    return options[best], found[best] if model.decision == "calibrated" else None, np.array(losses)
-
-
 def _scores(model: Any, setting: Setting, ways: tuple[str, ...], fold: HeldOut) -> np.ndarray:
     """Log-odds of the bags held out, of each kind, by a model of the others, less exactly converged."""
     # steps of "em" are few by themselves, and its tolerance is another one
     tol = model.tol if model.solver == "em" else 10 * model.tol
-    part = clone(model).set_params(
-        alpha=setting.alpha,
-        background=setting.background,
-        bag_probability="noisy_or",  # without a decision of its own; all kinds are asked for below
-        decision="union",
-        tol=tol,
-        random_state=0,
-    )
-    part._target, part.n_features_in_ = model._target, model.n_features_in_
+    part = clone(model).set_params(tol=tol, random_state=0)
+    part.n_features_in_ = model.n_features_in_
     unknown = np.full((len(ways), fold.test.n_bags, fold.test.n_labels), np.nan)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # said about all bags
         try:
-            part._fit_blocks(fold.train)
+            learn(part, fold.train, setting)
         except DataError as error:
             if error.path is not None:  # a part that cannot be read
                 raise
