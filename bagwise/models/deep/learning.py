@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 from bagwise.base.blocks import Blocks
 from bagwise.compute.scaling import learn_scaling
 from bagwise.models._shared.held_out import Calibration, calibrate
-from bagwise.models.deep import choices
+from bagwise.models.deep import tune as choices
 from bagwise.models.deep.ensemble import Course, Ensemble, learn_piece, train_in_memory
 from bagwise.models.deep.network import Plan
 from bagwise.models.deep.shards import fewer_held_out, scaling_of_blocks, train_on_parts

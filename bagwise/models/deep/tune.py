@@ -8,13 +8,20 @@ import numpy as np
 
 from bagwise.compute.devices import torch_device
 from bagwise.models._shared.held_out import MultilabelKFold
-from bagwise.models.deep.heads import POOLINGS
 
+# How each head may pool, the default first; here, since this file does without torch.
+POOLINGS = {
+    "attention": ("softmax",),
+    "instance": ("linear", "power"),
+    "pool": ("all", "mean", "max", "lse"),
+    "prototype": ("lse", "max"),
+    "transformer": ("softmax",),
+}
 _FOLDS = 5  # parts of the bags, of which each member sees all but one
 _MOST_UNIONS = 10_000  # bags
-_LARGE = 100_000  # instances from which products on a card are taken in bfloat16
-_MANY = 1_000_000  # instances from which steps on a card take more bags
-_WORTH_A_CARD = 1_000_000  # numbers
+_LARGE = 100_000  # instances from which products on a GPU are taken in bfloat16
+_MANY = 1_000_000  # instances from which steps on a GPU take more bags
+_WORTH_A_GPU = 1_000_000  # numbers
 _MOST_SPREAD = 100_000  # bags up to which labels are spread evenly over the parts; beyond, chance does it
 
 
@@ -49,8 +56,8 @@ def chosen_rate(head: str, rate: float | str) -> float:
 
 
 def chosen_device(device: str, n_numbers: float) -> Any:
-    """Where to work on so many numbers; "auto" takes a card only where its calls cost less than they save."""
-    small = device == "auto" and n_numbers < _WORTH_A_CARD
+    """Where to work on so many numbers; "auto" takes a GPU only where its calls cost less than they save."""
+    small = device == "auto" and n_numbers < _WORTH_A_GPU
     return torch_device("cpu" if small else device, "DeepMIML")
 
 
