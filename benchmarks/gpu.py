@@ -22,7 +22,7 @@ from bagwise.compute.torch_ops import Segments
 from bagwise.datasets import make_msra_like
 from bagwise.metrics import ranking_loss
 from bagwise.models import MIMLGP, MMMIL, MIMLFast, ORedLogisticRegression
-from bagwise.models.deep.losses import bag_losses
+from bagwise.models.deep.fit_members import bag_losses
 from bagwise.models.deep.network import Network, Plan
 from bagwise.models.distance.hausdorff import hausdorff_distances
 from bagwise.models.mm_mil.card import Answers

@@ -223,14 +223,14 @@ class DeepMIML(MIMLClassifier):
 
     def _fit(self, bags: Any, Y: np.ndarray, *weights: Any) -> None:
         load_torch("DeepMIML")
-        from bagwise.models.deep.learning import learn
+        from bagwise.models.deep.fit import learn
 
         learn(self, bags, Y, *weights)
 
     def _fit_blocks(self, blocks: Blocks) -> None:
         """Learn from shards; one part is learned as bags in memory."""
         load_torch("DeepMIML")
-        from bagwise.models.deep.learning import learn, learn_from_parts
+        from bagwise.models.deep.fit import learn, learn_from_parts
 
         if len(blocks) == 1:
             block = blocks.load(0)
@@ -264,7 +264,7 @@ class DeepMIML(MIMLClassifier):
         if first and is_sharded(X):
             return self.fit(X, y)
         load_torch("DeepMIML")
-        from bagwise.models.deep.learning import go_on, learn
+        from bagwise.models.deep.fit import go_on, learn
 
         if is_sharded(X):
             for bags, Y in pieces_of_shards(self, X, y):
@@ -282,8 +282,8 @@ class DeepMIML(MIMLClassifier):
     def _mean_scores(self, bags: Any, what: str) -> np.ndarray:
         """Mean over members of what a network says: "forward", "instances" or "alone"."""
         load_torch("DeepMIML")
-        from bagwise.models.deep.learning import plan_of
-        from bagwise.models.deep.scores import mean_scores
+        from bagwise.models.deep.fit import plan_of
+        from bagwise.models.deep.predict import mean_scores
 
         device = chosen_device(self.device, bags.n_instances * self.n_features_in_)
         return mean_scores(plan_of(self), self.members_, self._scaling, bags, what, device)

@@ -7,6 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'bagwise[torch]')")
 
+from bagwise.models.deep.heads import HEADS, POOLINGS, head_class  # noqa: E402
+
 import bagwise  # noqa: E402
 from bagwise import Bags, load_dataset  # noqa: E402
 from bagwise.checks.sample import sample_bags  # noqa: E402
@@ -15,10 +17,9 @@ from bagwise.compute.torch_ops import Segments  # noqa: E402
 from bagwise.errors import BagwiseError  # noqa: E402
 from bagwise.metrics import average_precision  # noqa: E402
 from bagwise.models import DeepMIML  # noqa: E402
-from bagwise.models.deep.feed import Feed  # noqa: E402
-from bagwise.models.deep.heads import HEADS, POOLINGS, head_class  # noqa: E402
-from bagwise.models.deep.losses import bag_losses  # noqa: E402
+from bagwise.models.deep.fit_members import bag_losses  # noqa: E402
 from bagwise.models.deep.network import Network, Plan, network_with, weights_of  # noqa: E402
+from bagwise.models.deep.predict import Feed  # noqa: E402
 
 SMALL = {"n_members": 1, "hidden": 32, "dropout": 0.1, "max_epochs": 30, "random_state": 0}
 OFFSETS = np.array([0, 3, 4, 9])

@@ -10,11 +10,11 @@ from small_card import no_room_beyond  # noqa: E402
 from bagwise.checks.sample import sample_bags  # noqa: E402
 from bagwise.compute.scaling import learn_scaling  # noqa: E402
 from bagwise.models import DeepMIML  # noqa: E402
-from bagwise.models.deep import training  # noqa: E402
-from bagwise.models.deep.feed import Feed  # noqa: E402
+from bagwise.models.deep import fit_members as training
+from bagwise.models.deep.fit_members import Member, Settings, catching_up, train_member  # noqa: E402
 from bagwise.models.deep.network import Plan, weights_of  # noqa: E402
 from bagwise.models.deep.optimiser import AdamW  # noqa: E402
-from bagwise.models.deep.training import Member, Settings, catching_up, train_member  # noqa: E402
+from bagwise.models.deep.predict import Feed  # noqa: E402
 
 CPU = torch.device("cpu")
 SETTINGS = Settings("bce", 6e-3, 1e-2, 8, 4, 5, 0.5, False)

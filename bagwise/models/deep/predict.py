@@ -14,8 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from bagwise.bags import runs
 from bagwise.compute.scaling import Scaling, apply_scaling
+from bagwise.compute.threads import torch_threads
 from bagwise.compute.torch_ops import Segments
+from bagwise.models.deep.network import Plan, network_with
 
 _SHARE_OF_CARD = 0.5  # of its free memory that the data may take
 _TOGETHER = 1 << 21  # numbers of instances that are put together at once: many small batches, or one
@@ -165,3 +168,44 @@ class Feed:
             shifts = torch.repeat_interleave(facts[0], facts[1], output_size=total)
             X = self.resident.index_select(0, shifts + torch.arange(total, device=self.device))
         return X, at, starts
+
+
+# ----------------------------------------------------------------------
+# Scores of bags and instances: the mean over the networks of an ensemble
+
+
+_BLOCK = 1 << 24  # numbers of instances scored at a time
+
+
+def mean_scores(
+    plan: Plan, members: list[Any], scaling: Scaling, bags: Any, what: str, device: Any
+) -> np.ndarray:
+    """Mean over members of what a network says: "forward", "instances" or "alone".
+
+    Parameters
+    ----------
+    plan : Plan
+        What the networks are made of.
+    members : list of dict
+        Weights of each.
+    scaling : Scaling
+        How instances are scaled.
+    bags : Bags
+        What is scored.
+    what : str
+        The method of `Network` that is asked.
+    device : torch.device
+        Where.
+    """
+    # On the processor in double precision: a bag gets the same score in any company.
+    dtype = torch.float64 if device.type == "cpu" else torch.float32
+    networks = [network_with(plan, weights, device, dtype) for weights in members]
+    out = []
+    width = max(plan.n_features, plan.hidden)
+    with torch.no_grad(), torch_threads(bags.n_instances * width * plan.hidden):
+        for a, b in runs(np.asarray(bags.offsets), max(1, _BLOCK // width)):
+            feed = Feed(bags[a:b], scaling, device, dtype=dtype)
+            for batch in feed.batches(np.arange(b - a), max(b - a, 1)):
+                scores = sum(getattr(network, what)(batch.X, batch.at).double() for network in networks)
+                out.append((scores / len(networks)).cpu().numpy())
+    return np.concatenate(out)

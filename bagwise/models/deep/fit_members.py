@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
-from bagwise.models.deep.feed import Batch, Feed
-from bagwise.models.deep.losses import bag_losses
+from bagwise.compute.scaling import Scaling
+from bagwise.compute.threads import torch_threads
 from bagwise.models.deep.network import Network, Plan, weights_of
 from bagwise.models.deep.optimiser import AdamW
+from bagwise.models.deep.predict import Batch, Feed, mean_scores
 
 
 class Settings(NamedTuple):
@@ -211,3 +213,143 @@ def held_out_loss(network: Network, feed: Feed, bags: np.ndarray, settings: Sett
         _losses(batch, network, settings).sum() for batch in feed.batches(bags, 4 * settings.batch_size)
     )
     return float(total) / len(bags)
+
+
+# ----------------------------------------------------------------------
+# Losses over score matrices: mean over bags, labels that are not known (below 0) left out
+
+
+def bag_losses(name: str, Z: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:
+    """Loss of every bag, for scores ``Z`` and labels ``Y`` of 1, 0 or below 0 (not known).
+
+    Examples
+    --------
+    >>> Z, Y = torch.tensor([[2.0, -1.0, 9.0]]), torch.tensor([[1.0, 0.0, -1.0]])
+    >>> bool(bag_losses("bce", Z, Y) == bag_losses("bce", Z[:, :2], Y[:, :2]))
+    True
+    """
+    parts = [_PARTS[part](Z, Y) for part in name.split("+")]
+    return sum(parts[1:], start=parts[0])
+
+
+def _mean_over_known(losses, Y):
+    known = (Y >= 0).to(losses.dtype)
+    return (losses * (known / known.sum(dim=1, keepdim=True).clamp_min(1.0))).sum(dim=1)
+
+
+def bce(Z, Y):
+    """Binary cross entropy."""
+    return _mean_over_known(nn.functional.softplus(Z) - Z * Y, Y)
+
+
+def asymmetric(Z, Y, focus=2.0, shift=0.05):
+    r"""Asymmetric loss (Ridnik et al. 2021): easy negatives fade.
+
+    :math:`-y \log p - (1 - y) q^2 \log(1 - q)` with :math:`q = \max(p - .05, 0)`, :math:`p = \sigma(z)`.
+    """
+    q = (torch.sigmoid(Z) - shift).clamp_min(0.0)
+    positive = nn.functional.softplus(-Z)
+    negative = -(q**focus) * torch.log1p(-q)
+    return _mean_over_known(torch.where(Y > 0, positive, negative), Y)
+
+
+def ranking(Z, Y):
+    r"""Smooth ranking loss: :math:`\log(1 + \sum_{p \in Y, n \notin Y} e^{z_n - z_p})`, 0 without pairs.
+
+    The double sum is a product, so the cost grows with the number of labels, not its square.
+    """
+    low = torch.finfo(Z.dtype).min / 4
+    negatives = torch.logsumexp(torch.where(Y == 0, Z, low), dim=1)
+    positives = torch.logsumexp(torch.where(Y > 0, -Z, low), dim=1)
+    pairs = (Y == 0).any(dim=1) & (Y > 0).any(dim=1)
+    return torch.where(pairs, nn.functional.softplus(torch.where(pairs, negatives + positives, 0.0)), 0.0)
+
+
+_PARTS = {"bce": bce, "asymmetric": asymmetric, "ranking": ranking}
+
+
+# ----------------------------------------------------------------------
+# Training of all members on bags in memory: each leaves out some, answers for them, then learns from all
+
+
+class Course(NamedTuple):
+    """What all members have in common, the seed of each, and whether they learn from all bags at last."""
+
+    plan: Plan
+    settings: Settings
+    scaling: Scaling
+    device: Any
+    seeds: list[int]
+    refit: bool
+
+    def feed(self, bags: Any, Y: np.ndarray, weights: Any = None) -> Feed:
+        """Bags and labels, ready to be handed out in batches."""
+        dtype = torch.bfloat16 if self.settings.mixed_precision else torch.float32
+        return Feed(bags, self.scaling, self.device, Y, weights, dtype)
+
+    def scores(self, bags: Any, members: list[Trained]) -> np.ndarray:
+        """Mean scores of members for bags."""
+        weights = [member.weights for member in members]
+        return mean_scores(self.plan, weights, self.scaling, bags, "forward", self.device)
+
+    def threads(self, instances_per_bag: float) -> Any:
+        """As many threads as the products of a step are worth."""
+        rows = self.settings.batch_size * instances_per_bag
+        return torch_threads(rows * self.plan.hidden * max(self.plan.n_features, self.plan.hidden))
+
+
+class Ensemble(NamedTuple):
+    """Members with their last weights, and what they were chosen by.
+
+    ``answers`` are scores of bags by the member that did not see them (NaN where there is none), ``Y`` the
+    labels of these bags.
+    """
+
+    members: list[Trained]
+    epochs: list[int]
+    histories: list[np.ndarray]
+    answers: np.ndarray
+    Y: np.ndarray
+
+
+def train_in_memory(
+    course: Course,
+    bags: Any,
+    Y: np.ndarray,
+    weights: np.ndarray | None,
+    parts: np.ndarray,
+    advance: Callable[..., None],
+) -> Ensemble:
+    """Train one member after the other; ``parts`` says who holds a bag out, -2: nobody learns from it."""
+    feed = course.feed(bags, Y, weights)
+    used = np.flatnonzero(parts > -2)
+    answers = np.full(Y.shape, np.nan)
+    members, epochs, histories = [], [], []
+    with course.threads(bags.n_instances / len(bags)):
+        for k, seed in enumerate(course.seeds):
+            held_out, rest = used[parts[used] == k], used[parts[used] != k]
+            member = Member(course.plan, course.settings, course.device, seed)
+            trained = train_member(member, feed, rest, held_out, advance)
+            epochs.append(trained.epoch)
+            histories.append(np.array(trained.history))
+            if len(held_out):
+                answers[held_out] = course.scores(bags[held_out], [trained])
+                if course.refit:
+                    member = catching_up(course.plan, course.settings, course.device, seed, trained)
+                    trained = train_member(member, feed, used)
+            members.append(trained)
+    return Ensemble(members, epochs, histories, answers, Y)
+
+
+def learn_piece(
+    course: Course, members: list[dict[str, np.ndarray]], moments: list[Any], bags: Any, Y: np.ndarray
+) -> list[Trained]:
+    """One pass over a piece by every member, from its weights and what its optimiser remembers."""
+    feed, everything = course.feed(bags, Y), np.arange(len(bags))
+    trained = []
+    with course.threads(bags.n_instances / len(bags)):
+        for seed, weights, moment in zip(course.seeds, members, moments):
+            member = Member(course.plan, course.settings, course.device, seed, weights, moment)
+            member.learn(feed, everything)
+            trained.append(member.trained())
+    return trained
