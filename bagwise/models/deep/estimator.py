@@ -229,14 +229,12 @@ class DeepMIML(MIMLClassifier):
 
     def _fit_blocks(self, blocks: Blocks) -> None:
         """Learn from shards; one part is learned as bags in memory."""
-        load_torch("DeepMIML")
-        from bagwise.models.deep.fit import learn, learn_from_parts
-
         if len(blocks) == 1:
-            block = blocks.load(0)
-            learn(self, block.bags, block.Y)
-        else:
-            learn_from_parts(self, blocks)
+            return self._fit(*blocks.only()[:2])
+        load_torch("DeepMIML")
+        from bagwise.models.deep.fit import learn_from_parts
+
+        learn_from_parts(self, blocks)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Any:
         """Learn from one more piece of data.

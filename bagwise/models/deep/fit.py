@@ -1,35 +1,37 @@
-"""From the settings of the estimator to trained members, from bags in memory, parts or one more piece."""
+"""From the settings of the estimator to trained members, from bags in memory, parts or one more piece.
+
+All members are trained side by side: a pass goes over all bags once, and every member that has not stopped
+takes its steps on them. Bags in memory are one feed. Parts are read one after the other, in an order drawn
+anew; they may be sorted (by year, by species), so half of a part, drawn anew, is learned with half of the
+part before. Bags held out are gathered from all parts and stay in memory, as many as `_HELD_OUT` bytes hold.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from sklearn.utils import check_random_state
 
 from bagwise.base.blocks import Block, Blocks, gathered
 from bagwise.compute.journal import EMPTIED, current_journal
 from bagwise.compute.parts import report_part
 from bagwise.compute.scaling import Scaling, learn_scaling, scaling_of
-from bagwise.compute.threads import read_ahead
+from bagwise.compute.threads import read_ahead, torch_threads
 from bagwise.models._shared.held_out import Calibration, calibrate
-from bagwise.models.deep import tune as choices
-from bagwise.models.deep.fit_members import (
-    Course,
-    Ensemble,
-    Member,
-    Settings,
-    Trained,
-    catching_up,
-    learn_piece,
-    train_in_memory,
-)
+from bagwise.models.deep import tune
+from bagwise.models.deep.fit_members import Member, Settings, Trained, catching_up
 from bagwise.models.deep.network import Plan
-from bagwise.models.deep.predict import Feed
+from bagwise.models.deep.predict import Feed, mean_scores
 from bagwise.utils.progress import progress
 
+UNUSED = -2  # in the place of the member that holds a bag out: nobody learns from it, its weight is zero
 _LATEST, _ENOUGH = 2000, 200  # bags scored before they were learned that calibration looks at, and needs
+_HELD_OUT = 1 << 28  # bytes of bags held out, of all members together
+_LEAST_HELD_OUT = 50  # bags of each member, however large they are
 
 
 def learn(
@@ -38,13 +40,13 @@ def learn(
     """Learn from bags in memory; what later pieces go on from is kept if there will be any."""
     rng = check_random_state(model.random_state)
     used = np.arange(len(bags)) if weights is None else np.flatnonzero(weights > 0)
-    parts = np.full(len(bags), -2)  # who holds a bag out; -2: of weight zero
-    parts[used] = choices.held_out_parts(len(used), model.n_members, rng, lambda: Y[used])
+    parts = np.full(len(bags), UNUSED)  # who holds a bag out
+    parts[used] = tune.held_out_parts(len(used), model.n_members, rng, lambda: Y[used])
     model._scaling = learn_scaling(bags.X, model.scaling)
     course = _course(model, Y.shape[1], len(used), bags.n_instances, rng)
-    with _progress(model) as advance:
-        found = train_in_memory(course, bags, Y, weights, parts, advance)
-    _publish(model, found)
+    feed = course.feed(bags, Y, weights)
+    source = Source(lambda parts, _: iter([(feed, parts)]), bags.n_instances / len(bags))
+    found = train(model, course, source, parts, HeldOut(bags, Y, feed, parts))
     known = np.where(Y >= 0, found.answers, np.nan)
     _calibrate(model, known, np.maximum(Y, 0), weights)
     if more_to_come:
@@ -56,14 +58,14 @@ def learn_from_parts(model: Any, blocks: Blocks) -> None:
     """Learn from shards, all members side by side, part after part."""
     rng = check_random_state(model.random_state)
     shards, n_instances = blocks.shards, int(blocks.part_rows.sum())  # type: ignore[attr-defined]
-    parts = choices.held_out_parts(blocks.n_bags, model.n_members, rng, lambda: blocks.labels()[0])
+    parts = tune.held_out_parts(blocks.n_bags, model.n_members, rng, lambda: blocks.labels()[0])
     bytes_per_bag = model.n_features_in_ * shards.dtype.itemsize * n_instances / blocks.n_bags
     parts = fewer_held_out(parts, model.n_members, bytes_per_bag, rng)
-    model._scaling = scaling_of_blocks(blocks, model.scaling, model.n_features_in_, shards.dtype)
+    kind, n_features = model.scaling, model.n_features_in_
+    model._scaling = scaling_of(blocks.map(_instances), kind, n_features, shards.dtype)
     course = _course(model, blocks.n_labels, blocks.n_bags, n_instances, rng)
-    with _progress(model) as advance:
-        found = train_on_parts(course, blocks, parts, advance)
-    _publish(model, found)
+    source = Source(partial(_mixed_feeds, course, blocks), n_instances / blocks.n_bags, blocks.key)
+    found = train(model, course, source, parts, _gathered(course, blocks, parts))
     always = shards.label_counts == len(shards)
     _calibrate(model, found.answers, found.Y, always=always, n_bags=len(shards))
 
@@ -78,7 +80,12 @@ def go_on(model: Any, bags: Any, Y: np.ndarray) -> None:
     seed = check_random_state(model.random_state).randint(2**31 - 1)
     rng = np.random.RandomState([seed, model._pieces])
     course = _course(model, Y.shape[1], len(bags), bags.n_instances, rng, piece=True)
-    trained = learn_piece(course, model.members_, moments, bags, Y)
+    feed, trained = course.feed(bags, Y), []
+    with course.threads(bags.n_instances / len(bags)):
+        for member_seed, weights, moment in zip(course.seeds, model.members_, moments):
+            member = Member(course.plan, course.settings, course.device, member_seed, weights, moment)
+            member.learn(feed, np.arange(len(bags)))
+            trained.append(member.trained())
     model.members_ = [member.weights for member in trained]
     model._moments, model._scored = [member.moments for member in trained], [answers, labels]
     model._pieces += 1
@@ -90,7 +97,7 @@ def go_on(model: Any, bags: Any, Y: np.ndarray) -> None:
 def plan_of(model: Any) -> Plan:
     """What the networks of a model are made of."""
     shape = (model.n_features_in_, model._n_labels, model.hidden, model.depth, model.dropout)
-    return Plan(model.head, choices.chosen_pooling(model.head, model.pooling), *shape)
+    return Plan(model.head, tune.chosen_pooling(model.head, model.pooling), *shape)
 
 
 def _course(
@@ -98,33 +105,21 @@ def _course(
 ) -> Course:
     """What all members are told; draws their seeds. Pieces are learned in one pass, in steps as before."""
     model._n_labels = n_labels
-    device = choices.chosen_device(model.device, n_instances * model.n_features_in_)
+    device = tune.chosen_device(model.device, n_instances * model.n_features_in_)
     if not piece:
-        model._batch = choices.bags_per_step(model.batch_size, device, n_bags, n_instances)
+        model._batch = tune.bags_per_step(model.batch_size, device, n_bags, n_instances)
     settings = Settings(
         model.loss,
-        choices.chosen_rate(model.head, model.learning_rate),
+        tune.chosen_rate(model.head, model.learning_rate),
         model.weight_decay,
         model._batch,
         1 if piece else model.max_epochs,
         model.patience,
-        choices.share_of_unions(model.unions, n_bags),
-        choices.chosen_precision(model.mixed_precision, device, n_instances),
+        tune.share_of_unions(model.unions, n_bags),
+        tune.chosen_precision(model.mixed_precision, device, n_instances),
     )
     seeds = [int(rng.randint(2**31 - 1)) for _ in range(len(model.members_) if piece else model.n_members)]
     return Course(plan_of(model), settings, model._scaling, device, seeds, model.refit)
-
-
-def _progress(model: Any) -> Any:
-    return progress("DeepMIML", model.n_members * model.max_epochs, enabled=model.verbose)
-
-
-def _publish(model: Any, found: Ensemble) -> None:
-    model.members_ = [member.weights for member in found.members]
-    model.epochs_, model.histories_ = found.epochs, found.histories
-    model._pieces = 1
-    for kept in ("_moments", "_scored"):  # of pieces learned before
-        vars(model).pop(kept, None)
 
 
 def _calibrate(model: Any, scores: np.ndarray, Y: np.ndarray, weights: Any = None, **facts: Any) -> None:
@@ -134,23 +129,52 @@ def _calibrate(model: Any, scores: np.ndarray, Y: np.ndarray, weights: Any = Non
     model.calibration_slope_, model.calibration_intercept_ = found
 
 
-# ----------------------------------------------------------------------
-# Training on parts that are read one after the other, all members side by side
-#
-# A pass reads every part once, in an order drawn anew, and every member that has not stopped takes its
-# steps on it. Parts may be sorted (by year, by species): half of a part, drawn anew, is learned with half
-# of the part before. Bags held out are gathered from all parts and stay in memory, as many as `_HELD_OUT`
-# bytes hold. What the members have come to after a pass goes to the journal of a `bagwise.checkpoint`.
+# ---------------------------------------------------------------------- all members, pass by pass
 
 
-_HELD_OUT = 1 << 28  # bytes of bags held out, of all members together
-_LEAST_HELD_OUT = 50  # bags of each member, however large they are
+class Course(NamedTuple):
+    """What all members have in common, the seed of each, and whether they learn from all bags at last."""
+
+    plan: Plan
+    settings: Settings
+    scaling: Scaling
+    device: Any
+    seeds: list[int]
+    refit: bool
+
+    def feed(self, bags: Any, Y: np.ndarray, weights: Any = None) -> Feed:
+        """Bags and labels, ready to be handed out in batches."""
+        dtype = torch.bfloat16 if self.settings.mixed_precision else torch.float32
+        return Feed(bags, self.scaling, self.device, Y, weights, dtype)
+
+    def scores(self, bags: Any, member: Trained) -> np.ndarray:
+        """Scores of bags by one member."""
+        return mean_scores(self.plan, [member.weights], self.scaling, bags, "forward", self.device)
+
+    def threads(self, instances_per_bag: float) -> Any:
+        """As many threads as the products of a step are worth."""
+        rows = self.settings.batch_size * instances_per_bag
+        return torch_threads(rows * self.plan.hidden * max(self.plan.n_features, self.plan.hidden))
+
+
+class Source(NamedTuple):
+    """Where passes come from: ``feeds(parts, rng)`` gives all bags once, with who holds each of them out.
+
+    ``parts`` says so of every bag: the number of a member, -1 for nobody, `UNUSED`. ``key`` says what the
+    data are, where a journal is kept of them.
+    """
+
+    feeds: Callable[[np.ndarray, Any], Iterator[tuple[Feed, np.ndarray]]]
+    instances_per_bag: float
+    key: str | None = None
 
 
 class HeldOut(NamedTuple):
-    """Bags held out, in memory, and which member holds out each."""
+    """Bags held out, in memory, as they are and as a feed, and which member holds out each."""
 
-    block: Block
+    bags: Any
+    Y: np.ndarray
+    feed: Feed | None
     parts: np.ndarray
 
     def of(self, k: int) -> np.ndarray:
@@ -158,13 +182,92 @@ class HeldOut(NamedTuple):
         return np.flatnonzero(self.parts == k)
 
 
-def scaling_of_blocks(blocks: Blocks, kind: str, n_features: int, dtype: Any) -> Scaling:
-    """The scaling of instances in parts."""
-    return scaling_of(blocks.map(_instances), kind, n_features, dtype)
+class Ensemble(NamedTuple):
+    """Trained members; scores of bags by the member that did not see them (else NaN); labels of these."""
+
+    members: list[Trained]
+    answers: np.ndarray
+    Y: np.ndarray
 
 
-def _instances(block: Block) -> tuple[Any, None]:
-    return block.bags.X, None
+def train(model: Any, course: Course, source: Source, parts: np.ndarray, held: HeldOut) -> Ensemble:
+    """Train all members without the bags that each holds out; it scores these, then learns from all."""
+    members = [Member(course.plan, course.settings, course.device, seed) for seed in course.seeds]
+    total, answers, Y = model.n_members * model.max_epochs, np.full(held.Y.shape, np.nan), held.Y
+    bar = progress("DeepMIML", total, enabled=model.verbose)
+    with bar as advance, course.threads(source.instances_per_bag):
+        found = _passes(course, members, source, parts, held, advance)
+        model.epochs_ = [member.epoch for member in found]
+        model.histories_ = [np.array(member.history) for member in found]
+        for k, member in enumerate(found):
+            mine = held.of(k)
+            if len(mine):
+                answers[mine] = course.scores(held.bags[mine], member)
+        if course.refit and (held.parts >= 0).any():
+            del held  # makes room
+            members = [
+                catching_up(course.plan, course.settings, course.device, seed, member)
+                for seed, member in zip(course.seeds, found)
+            ]
+            found = _passes(course, members, source, np.minimum(parts, -1))
+    model.members_ = [member.weights for member in found]
+    model._pieces = 1
+    for kept in ("_moments", "_scored"):  # of pieces learned before
+        vars(model).pop(kept, None)
+    return Ensemble(found, answers, Y)
+
+
+def _passes(
+    course: Course,
+    members: list[Member],
+    source: Source,
+    parts: np.ndarray,
+    held: HeldOut | None = None,
+    advance: Callable[..., None] | None = None,
+) -> list[Trained]:
+    """Passes over all bags until every member has stopped.
+
+    What the members have come to after a pass goes to the journal of a `bagwise.checkpoint`.
+    """
+    journal = None if source.key is None else current_journal()
+    number = 0
+    while number == 0 or not all(member.done for member in members):
+        number += 1
+        known = None
+        if journal is not None:
+            settings = [tuple(member.settings) for member in members]
+            asked = tuple(course.seeds), held is None, number, settings
+            known = journal.recall(f"{__name__}.network_pass", asked, source.key)
+        if known is None:
+            rng = np.random.RandomState([course.seeds[0], number])
+            network_pass(members, source.feeds(parts, rng), held)
+            if journal is not None:
+                journal.keep([member.state() for member in members])
+                if number > 1:
+                    journal.empty_last_but_one()
+        elif known[0] != EMPTIED:  # else the journal has a later pass, too
+            for member, state in zip(members, known[0]):
+                member.restore(state)
+        if advance is not None:
+            advance(len(members))
+    return [member.trained() for member in members]
+
+
+def network_pass(
+    members: list[Member], feeds: Iterator[tuple[Feed, np.ndarray]], held: HeldOut | None
+) -> None:
+    """One pass over all bags by all members that have not stopped."""
+    busy = [k for k, member in enumerate(members) if not member.done]
+    for feed, held_by in feeds:
+        for k in busy:
+            mine = np.flatnonzero((held_by != k) & (held_by != UNUSED))
+            if len(mine):
+                members[k].learn(feed, mine)
+    for k in busy:
+        members[k].end_pass(None if held is None else held.feed, () if held is None else held.of(k))
+
+
+# ---------------------------------------------------------------------- parts that are read one by one
 
 
 def fewer_held_out(parts: np.ndarray, n_members: int, bytes_per_bag: float, rng: Any) -> np.ndarray:
@@ -186,93 +289,26 @@ def fewer_held_out(parts: np.ndarray, n_members: int, bytes_per_bag: float, rng:
     return held
 
 
-def train_on_parts(
-    course: Course, blocks: Blocks, parts: np.ndarray, advance: Callable[..., None]
-) -> Ensemble:
-    """Train all members on blocks; ``parts`` says who holds a bag out, -1: nobody."""
-    held = None
-    if (parts >= 0).any():
-        which = np.flatnonzero(parts >= 0)
-        held = HeldOut(gathered(blocks, which), parts[which])
-    members = [Member(course.plan, course.settings, course.device, seed) for seed in course.seeds]
-    with course.threads(blocks.part_rows.sum() / blocks.n_bags):
-        found = _passes(course, members, blocks, parts, held, advance)
-        epochs = [member.epoch for member in found]
-        histories = [np.array(member.history) for member in found]
-        if held is None:
-            nothing = np.full((0, blocks.n_labels), np.nan)
-            return Ensemble(found, epochs, histories, nothing, nothing.astype(np.int8))
-        answers = np.full(held.block.Y.shape, np.nan)
-        for k, member in enumerate(found):
-            answers[held.of(k)] = course.scores(held.block.bags[held.of(k)], [member])
-        Y = held.block.Y
-        if course.refit:
-            held = None
-            members = [
-                catching_up(course.plan, course.settings, course.device, seed, member)
-                for seed, member in zip(course.seeds, found)
-            ]
-            found = _passes(course, members, blocks, np.full(len(parts), -1), None)
-    return Ensemble(found, epochs, histories, answers, Y)
+def _instances(block: Block) -> tuple[Any, None]:
+    return block.bags.X, None
 
 
-def _passes(
-    course: Course,
-    members: list[Member],
-    blocks: Blocks,
-    parts: np.ndarray,
-    held: HeldOut | None,
-    advance: Callable[..., None] | None = None,
-) -> list[Trained]:
-    """Passes over all blocks until every member has stopped."""
-    tested = None if held is None else course.feed(held.block.bags, held.block.Y)
-    journal, number = current_journal(), 0
-    while number == 0 or not all(member.done for member in members):
-        number += 1
-        known = None
-        if journal is not None:
-            asked = (
-                tuple(course.seeds),
-                held is None,
-                number,
-                [tuple(member.settings) for member in members],
-            )
-            known = journal.recall(f"{__name__}.network_pass", asked, blocks.key)
-        if known is None:
-            network_pass(course, members, blocks, parts, held, tested, number)
-            if journal is not None:
-                journal.keep([member.state() for member in members])
-                if number > 1:
-                    journal.empty_last_but_one()
-        elif known[0] != EMPTIED:  # else the journal has a later pass, too
-            for member, state in zip(members, known[0]):
-                member.restore(state)
-        if advance is not None:
-            advance(len(members))
-    return [member.trained() for member in members]
+def _gathered(course: Course, blocks: Blocks, parts: np.ndarray) -> HeldOut:
+    """Bags held out, from all parts."""
+    which = np.flatnonzero(parts >= 0)
+    if not len(which):
+        return HeldOut(None, np.empty((0, blocks.n_labels), dtype=np.int8), None, parts[which])
+    bags, Y = gathered(blocks, which)[:2]
+    return HeldOut(bags, Y, course.feed(bags, Y), parts[which])
 
 
-def network_pass(
-    course: Course,
-    members: list[Member],
-    blocks: Blocks,
-    parts: np.ndarray,
-    held: HeldOut | None,
-    tested: Feed | None,
-    number: int,
-) -> None:
-    """One pass over all blocks by all members that have not stopped."""
-    busy = [k for k, member in enumerate(members) if not member.done]
-    rng = np.random.RandomState([course.seeds[0], number])
+def _mixed_feeds(
+    course: Course, blocks: Blocks, parts: np.ndarray, rng: Any
+) -> Iterator[tuple[Feed, np.ndarray]]:
     for bags, Y, held_by in _mixed_parts(blocks, parts, rng):
         feed = course.feed(bags, Y)
         del bags, Y
-        for k in busy:
-            mine = np.flatnonzero(held_by != k)
-            if len(mine):
-                members[k].learn(feed, mine)
-    for k in busy:
-        members[k].end_pass(tested, np.empty(0, dtype=np.int64) if held is None else held.of(k))
+        yield feed, held_by
 
 
 def _mixed_parts(blocks: Blocks, parts: np.ndarray, rng: Any) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:

@@ -1,7 +1,7 @@
-"""Batches of bags as tensors on the device.
+"""Batches of bags as tensors on the device, and what networks make of them.
 
-Bags that fit the card are moved there once, as float32 or bfloat16; larger sets stay in memory and follow
-batch by batch through pinned pages, copied while the card works on the batch before. Sparse instances become
+Bags that fit the GPU are moved there once, as float32 or bfloat16; larger sets stay in memory and follow
+batch by batch through pinned pages, copied while the GPU works on the batch before. Sparse instances become
 dense one batch at a time.
 """
 
@@ -20,7 +20,8 @@ from bagwise.compute.threads import torch_threads
 from bagwise.compute.torch_ops import Segments
 from bagwise.models.deep.network import Plan, network_with
 
-_SHARE_OF_CARD = 0.5  # of its free memory that the data may take
+_SHARE_OF_GPU = 0.5  # of its free memory that the data may take
+_BLOCK = 1 << 24  # numbers of instances scored at a time
 _TOGETHER = 1 << 21  # numbers of instances that are put together at once: many small batches, or one
 
 
@@ -87,7 +88,7 @@ class Feed:
         if self.device.type != "cuda":
             return self.bags.X.nbytes < 1 << 30  # a scaled copy of that size does not hurt
         free, _ = torch.cuda.mem_get_info(self.device)
-        return self.bags.n_instances * self.bags.n_features * self.dtype.itemsize < _SHARE_OF_CARD * free
+        return self.bags.n_instances * self.bags.n_features * self.dtype.itemsize < _SHARE_OF_GPU * free
 
     def _moved(self) -> torch.Tensor:
         """All instances on the device, scaled, a run at a time so that no second copy is made here."""
@@ -119,7 +120,7 @@ class Feed:
         if order is not None and len(cuts) > 2 and cuts[-1] - cuts[-2] < size // 2:
             del cuts[-2]  # a batch of one or two bags is a noisy step
         together = max(1, int(_TOGETHER / (size * (1.0 + unions) * self.numbers_per_bag)))
-        ahead: list[Batch] = []  # copies to the card go on while the batches before are worked on
+        ahead: list[Batch] = []  # copies to the GPU go on while the batches before are worked on
         for k in range(0, len(cuts) - 1, together):
             edges = cuts[k : k + together + 1]
             joined = self._batch(bags[edges[0] : edges[-1]], partners[edges[0] : edges[-1]])
@@ -168,13 +169,6 @@ class Feed:
             shifts = torch.repeat_interleave(facts[0], facts[1], output_size=total)
             X = self.resident.index_select(0, shifts + torch.arange(total, device=self.device))
         return X, at, starts
-
-
-# ----------------------------------------------------------------------
-# Scores of bags and instances: the mean over the networks of an ensemble
-
-
-_BLOCK = 1 << 24  # numbers of instances scored at a time
 
 
 def mean_scores(
