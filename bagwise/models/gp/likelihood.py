@@ -14,8 +14,7 @@ from scipy.special import expit, log_expit
 
 from bagwise.compute.numeric import frozen
 from bagwise.compute.threads import in_threads
-from bagwise.models.gp.logistic_kernels import logistic_slopes
-from bagwise.models.gp.maximum_kernels import smooth_maximum
+from bagwise.models.gp.kernels import logistic_slopes, smooth_maximum
 
 _MANY = 100_000  # latent values from which waking threads pays
 

@@ -8,11 +8,10 @@ from scipy.integrate import quad
 from scipy.special import expit, log_expit
 from scipy.stats import qmc
 
-from bagwise.models.gp import maxima
+from bagwise.models.gp import predict as maxima
 from bagwise.models.gp.estimator import MIMLGP
+from bagwise.models.gp.kernels import logistic_normal_log_odds, smooth_maximum
 from bagwise.models.gp.likelihood import StandardLikelihood
-from bagwise.models.gp.logistic_kernels import logistic_normal_log_odds
-from bagwise.models.gp.maximum_kernels import smooth_maximum
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,13 +10,14 @@ from small_card import full  # noqa: E402
 
 from bagwise import Bags  # noqa: E402
 from bagwise.models import MIMLGP  # noqa: E402
-from bagwise.models.gp import card as card_room  # noqa: E402
-from bagwise.models.gp import covariances, learn  # noqa: E402
-from bagwise.models.gp.card import CardProblem, CardRows, columns_on_card  # noqa: E402
-from bagwise.models.gp.covariances import InstanceKernel  # noqa: E402
-from bagwise.models.gp.features import _pivoted  # noqa: E402
+from bagwise.models.gp import fit as learn
+from bagwise.models.gp import gpu as card_room
+from bagwise.models.gp import kernels_gaussian as covariances
+from bagwise.models.gp.fit_features import _pivoted  # noqa: E402
+from bagwise.models.gp.fit_mode import Problem  # noqa: E402
+from bagwise.models.gp.gpu import CardProblem, CardRows, columns_on_card  # noqa: E402
+from bagwise.models.gp.kernels_gaussian import InstanceKernel  # noqa: E402
 from bagwise.models.gp.likelihood import CollectiveLikelihood  # noqa: E402
-from bagwise.models.gp.sums import Problem  # noqa: E402
 
 CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no card"))
 DEVICES = pytest.mark.parametrize("device", ["cpu", CARD])
@@ -85,7 +86,7 @@ def test_kernels_and_pivots(device, monkeypatch):
 def test_a_whole_fit_is_that_of_the_processor(device, settings, monkeypatch):
     bags, Y = generated(90)
     if "factor" in settings:
-        monkeypatch.setattr("bagwise.models.gp.posterior.DENSE_LIMIT", 0)
+        monkeypatch.setattr("bagwise.models.gp.fit_mode.DENSE_LIMIT", 0)
     settings = {"width": 2.0, "tol": 1e-2, **settings}
     here = MIMLGP(device="cpu", **settings).fit(bags, Y)
     if device == "cpu":
@@ -152,7 +153,7 @@ def test_kernels_of_a_bag_that_do_not_fit_are_made_with_fewer_instances(device, 
 @pytest.mark.parametrize("what", ["features", "systems", "factor", "all"])
 def test_a_whole_fit_on_a_card_that_is_too_small(device, what, monkeypatch):
     bags, Y = generated(90)
-    monkeypatch.setattr("bagwise.models.gp.posterior.DENSE_LIMIT", 0)
+    monkeypatch.setattr("bagwise.models.gp.fit_mode.DENSE_LIMIT", 0)
     settings = {"width": 2.0, "tol": 1e-2, "factor": "pivoted", "exact_limit": 0}
     here = MIMLGP(device="cpu", **settings).fit(bags, Y)
     if device == "cpu":

@@ -17,12 +17,12 @@ import torch
 from bagwise.compute.parts import held
 from bagwise.compute.torch_move import as_tensor, fetched, fitting, streamed
 from bagwise.compute.torch_ops import Segments, segment_sum
-from bagwise.models.gp.features import factor
+from bagwise.models.gp.fit_features import factor
+from bagwise.models.gp.fit_mode import Point, Problem, Rows, block_preconditioner, block_traces, solve_many
 from bagwise.models.gp.likelihood import CollectiveLikelihood
-from bagwise.models.gp.solve import block_preconditioner, block_traces, solve_many
-from bagwise.models.gp.sums import Point, Problem, Rows
 
 __all__ = ["CardProblem", "CardRows", "columns_on_card", "factor_on_card"]
+
 
 Tensor = torch.Tensor
 _ROTATED = 1 << 17  # rows of features that come back at a time

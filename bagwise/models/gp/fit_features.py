@@ -1,18 +1,200 @@
-"""Features P with P P' close to the kernel between bags: Sect. 3.6 of MIML-GP without n x n matrices."""
+"""Training data as the kernel sees them, part by part, and what computes features of other bags."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg, sparse
 
-from bagwise.base.blocks import evenly
-from bagwise.compute.parts import Parts, held, map_reduce
+from bagwise.bags import Bags, instance_rows
+from bagwise.base.blocks import evenly, thinned
+from bagwise.compute.parts import Parts, held, map_parts, map_reduce
+from bagwise.compute.scaling import Scaling, apply_scaling, scaling_of
 from bagwise.compute.threads import small_products
-from bagwise.models.gp.covariances import InstanceKernel, bag_means, dense
-from bagwise.models.gp.training import Data, FeatureMap, Features, Training, take_bags
+from bagwise.errors import DataError, quoted
+from bagwise.models.gp.kernels_gaussian import InstanceKernel, bag_means, dense
+
+LANDMARK_INSTANCES = 100  # of a landmark bag at the most, of bags in several parts
+
+
+@dataclass
+class FeatureMap:
+    """How to compute features of any bags: from their mean instance, or from kernels with landmarks.
+
+    Parameters
+    ----------
+    projection : ndarray of shape (d or n_landmarks, m)
+        What multiplies the mean instance or the mean kernel with the landmark bags.
+    landmarks, offsets : instances and their bags, or None
+        None for explicit features of a linear kernel.
+    intercept : ndarray of shape (m,)
+        Added to the product: the constant's share of explicit features, else 0.
+    whole : bool
+        Whether ``base`` of the training bags is the kernel itself, or its exact factor.
+    """
+
+    kernel: InstanceKernel
+    projection: np.ndarray
+    intercept: np.ndarray
+    landmarks: Any = None
+    offsets: np.ndarray | None = None
+    whole: bool = False
+
+    def base(self, X: Any, offsets: np.ndarray) -> Any:
+        """What features are linear in: mean instances (CSR if given so), or kernels with the landmarks."""
+        if self.landmarks is None or self.offsets is None:
+            return bag_means(X, offsets)
+        return self.kernel.between(X, offsets, self.landmarks, self.offsets)
+
+
+class Data(NamedTuple):
+    """Transformed instances: rows of the kernel by ``offsets``, and the bags with their labels."""
+
+    X: Any
+    offsets: np.ndarray
+    Y: np.ndarray
+    bags: np.ndarray
+
+    def single(self) -> Data:
+        """The same with every instance as a row of the kernel."""
+        return self._replace(offsets=np.arange(self.X.shape[0] + 1))
+
+
+class Features(NamedTuple):
+    """Features of the rows of some bags, and what `Data` says of the bags."""
+
+    P: np.ndarray
+    Y: np.ndarray
+    bags: np.ndarray
+
+
+@dataclass
+class Training:
+    """All training bags in parts.
+
+    Parameters
+    ----------
+    parts : Parts
+        Each loads as `Data`.
+    part_rows : ndarray of int
+        Rows of the kernel in each.
+    n_features, n_labels : int
+        Number of features and of labels.
+    """
+
+    parts: Parts
+    part_rows: np.ndarray
+    n_features: int
+    n_labels: int
+
+    @classmethod
+    def of(cls, X: Any, offsets: np.ndarray, Y: np.ndarray, *, single: bool = False) -> Training:
+        """Transformed bags in memory; ``single`` makes every instance a row of the kernel."""
+        data = Data(X, offsets, Y, offsets).single() if single else Data(X, offsets, Y, offsets)
+        return cls(held(data), np.array([len(data.offsets) - 1]), X.shape[1], Y.shape[1])
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the kernel in all parts."""
+        return int(self.part_rows.sum())
+
+    def only(self) -> tuple[Any, np.ndarray]:
+        """Instances and offsets of the only part."""
+        return self.parts.only()[:2]
+
+    def some(self, which: np.ndarray) -> tuple[Any, np.ndarray]:
+        """Instances and offsets of some rows; of several parts at most `LANDMARK_INSTANCES` of each."""
+        if len(self.parts) == 1:
+            return take_bags(*self.only(), which)
+        ends = np.cumsum(self.part_rows)
+        cuts = np.split(which, np.searchsorted(which, ends[:-1]))
+        each = [cut - (end - n) for cut, end, n in zip(cuts, ends, self.part_rows)]
+        found = Bags.concat(list(map_parts(_as_is, None, self.parts.map(_taken, each))))
+        return found.X, found.offsets
+
+
+def _taken(which: np.ndarray, data: Data) -> Bags:
+    return thinned(Bags(*take_bags(data.X, data.offsets, which)), LANDMARK_INSTANCES)
+
+
+def _as_is(_: None, part: Any) -> Any:
+    return part
+
+
+def take_bags(X: Any, offsets: np.ndarray, bags: np.ndarray) -> tuple[Any, np.ndarray]:
+    """Instances of some bags, and their offsets."""
+    rows, cut = instance_rows(offsets, bags)
+    return X[rows], cut
+
+
+# ----------------------------------------------------------------------
+# What can be done to instances first: bends of their values, here, and scalings, in `_shared.scaling`
+#
+# Nothing shifts features: shifts drop out of a Gaussian kernel and would fill sparse matrices.
+
+
+TRANSFORMS = ("none", "minmax", "standard", "l2", "sqrt", "log", "sqrt-l2", "log-l2")
+_HUGE = 1e100  # squared distances of larger values leave the range of numbers
+
+
+def learn_transform(X: Any, transform: str) -> Scaling:
+    """Learn from training instances what the transform of this name does to any instance."""
+    return transform_of(held((X, None)), transform, X.shape[1], X.dtype)
+
+
+def transform_of(parts: Parts, transform: str, n_features: int, dtype: Any) -> Scaling:
+    """The same from instances in parts, as `scaling_of` takes them."""
+    kind = {"sqrt-l2": "l2", "log-l2": "l2", "sqrt": "none", "log": "none"}.get(transform, transform)
+    found = scaling_of(parts, kind, n_features, dtype)
+    return replace(found, shift=np.zeros(n_features))
+
+
+def apply_transform(X: Any, transform: str, scaling: Scaling) -> Any:
+    """Transformed copy in double precision; CSR stays CSR."""
+    if transform.startswith(("sqrt", "log")):
+        X = sparse.csr_array(X, dtype=np.float64, copy=True) if sparse.issparse(X) else X.astype(np.float64)
+        values = X.data if sparse.issparse(X) else X
+        bent = np.sqrt(np.abs(values)) if transform.startswith("sqrt") else np.log1p(np.abs(values))
+        values[...] = np.copysign(bent, values)
+    return apply_scaling(X, scaling)
+
+
+def transformed(bags: Bags, transform: str, scaling: Scaling) -> Any:
+    """Instances after the transform, all of them small enough to be squared."""
+    X = apply_transform(bags.X, transform, scaling)
+    refuse_huge(X, bags)
+    return X
+
+
+def is_huge(X: Any) -> bool:
+    """Whether a value is too large to be squared."""
+    values = X.data if sparse.issparse(X) else X
+    return values.size > 0 and max(float(values.max()), -float(values.min())) > _HUGE
+
+
+def refuse_huge(X: Any, bags: Bags) -> None:
+    """Raise an error that names the bag and the feature if a transformed value is too large to be squared."""
+    if not is_huge(X):
+        return
+    values = np.abs(X.data if sparse.issparse(X) else X)
+    if sparse.issparse(X):
+        at = int(values.argmax())
+        row, column = int(np.searchsorted(X.indptr, at, side="right")) - 1, int(X.indices[at])
+    else:
+        row, column = (int(i) for i in np.unravel_index(values.argmax(), values.shape))
+    bag = quoted(bags.bag_ids[bags.index[row]])
+    raise DataError(
+        f"feature {column} of bag {bag} has the value {bags.X[row, column]:.3g}, beyond what squared "
+        f"distances can hold after scaling ({_HUGE:.0e}); correct it, or divide the feature"
+    )
+
+
+# ----------------------------------------------------------------------
+# Features P with P P' close to the kernel between bags: Sect. 3.6 of MIML-GP without n x n matrices
+
 
 EIGEN_LIMIT = 3000  # bags up to which the bags' own Gram matrix is decomposed
 LINEAR_LIMIT = 1000  # features up to which a linear kernel keeps its features whole
@@ -174,7 +356,7 @@ def _pivoted(kernel, X, offsets, share, rank, most=RANK_LIMIT, card=None):
     left = kernel.with_itself(X, offsets)
     stop = (1.0 - share) * left.sum() if rank is None else 0.0
     if card is not None and kernel.kernel == "gaussian" and not sparse.issparse(X):
-        from bagwise.models.gp.card import factor_on_card
+        from bagwise.models.gp.gpu import factor_on_card
 
         C, pivots, own, rotated = factor_on_card(kernel, X, offsets, left, limit, stop, card)
     else:

@@ -11,9 +11,8 @@ from sklearn.model_selection import KFold
 
 from bagwise.base.blocks import evenly, thinned
 from bagwise.compute.scaling import is_text
-from bagwise.models.gp.learn import quick_evidence
-from bagwise.models.gp.training import Training
-from bagwise.models.gp.transforms import apply_transform, is_huge, learn_transform, refuse_huge
+from bagwise.models.gp.fit import quick_evidence
+from bagwise.models.gp.fit_features import Training, apply_transform, is_huge, learn_transform, refuse_huge
 
 MOST_INSTANCES = 1000  # of one bag that take part in comparisons
 MOST_BAGS = 1000  # that the evidence is taken of; beyond, decompositions cost more than they tell
