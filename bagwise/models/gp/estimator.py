@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import linalg
@@ -24,6 +24,8 @@ from bagwise.models.gp.fit_features import TRANSFORMS, Data, Training, transform
 from bagwise.models.gp.kernels import logistic_normal_log_odds
 from bagwise.models.gp.predict import Predictor
 from bagwise.models.gp.tune import MOST_BAGS, MOST_INSTANCES, choose
+
+STRUCTURES = ("full", "diagonal", "scalar", "identity")
 
 
 class MIMLGP(MIMLClassifier):
@@ -94,7 +96,7 @@ class MIMLGP(MIMLClassifier):
         "paper": width 1 if none is given, eigenvectors with 99.5 % of the trace, exact cross-covariance.
     device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
         Where the collective model learns and where Gaussian kernels between dense bags are computed; "auto"
-        takes a card if there is one and the work is large. What decides is in double precision there, too.
+        takes a GPU if there is one and the work is large. What decides is in double precision there, too.
         ``assumption="standard"`` and shards of several parts stay here.
     random_state : int, RandomState or None, default=None
         For the landmarks of "nystroem" and the folds of "cv".
@@ -164,7 +166,30 @@ class MIMLGP(MIMLClassifier):
     """
 
     traits = Traits(instances="model", probabilities=True, shards=True, device=("cpu", "cuda"))
-    _parameters = PARAMETERS
+    _parameters: ClassVar[Rules] = {
+        "kernel": (Choice("gaussian", "linear"), HasMethod("__call__")),
+        "width": (Choice("auto"), Number(above=0), Several(Number(above=0))),
+        "assumption": Choice("collective", "standard"),
+        "label_covariance": Anything(f"one of {', '.join(STRUCTURES)}, or a matrix"),
+        "scaling": (Choice("auto", *TRANSFORMS), Several(Choice("auto", *TRANSFORMS))),
+        "constant": (Choice(None), Number(0)),
+        "scale": (Choice(None), Number(above=0)),
+        "factor": Choice("auto", "eigen", "pivoted", "nystroem"),
+        "share": Number(above=0, high=1),
+        "rank": (Choice(None), Whole(1)),
+        "cross": Choice("auto", "exact", "features"),
+        "selection": Choice("auto", "evidence", "cv"),
+        "cv": Whole(2),
+        "sharpness": Several(Number(above=0)),
+        "n_draws": Whole(1, 2**20),
+        "n_probes": Whole(0),
+        "exact_limit": Whole(0),
+        "max_iter": Whole(1),
+        "tol": Number(0),
+        "mode": Choice("fast", "paper"),
+        "device": Device(),
+        "random_state": Seed(),
+    }
 
     def __init__(
         self,
@@ -335,38 +360,6 @@ def _data(transform: str, scaling: Any, single: bool, block: Block) -> Data:
     offsets = block.bags.offsets
     data = Data(transformed(block.bags, transform, scaling), offsets, block.Y, offsets)
     return data.single() if single else data
-
-
-# ----------------------------------------------------------------------
-# What each parameter of MIML-GP may be
-
-
-STRUCTURES = ("full", "diagonal", "scalar", "identity")
-
-PARAMETERS: Rules = {
-    "kernel": (Choice("gaussian", "linear"), HasMethod("__call__")),
-    "width": (Choice("auto"), Number(above=0), Several(Number(above=0))),
-    "assumption": Choice("collective", "standard"),
-    "label_covariance": Anything(f"one of {', '.join(STRUCTURES)}, or a matrix"),
-    "scaling": (Choice("auto", *TRANSFORMS), Several(Choice("auto", *TRANSFORMS))),
-    "constant": (Choice(None), Number(0)),
-    "scale": (Choice(None), Number(above=0)),
-    "factor": Choice("auto", "eigen", "pivoted", "nystroem"),
-    "share": Number(above=0, high=1),
-    "rank": (Choice(None), Whole(1)),
-    "cross": Choice("auto", "exact", "features"),
-    "selection": Choice("auto", "evidence", "cv"),
-    "cv": Whole(2),
-    "sharpness": Several(Number(above=0)),
-    "n_draws": Whole(1, 2**20),
-    "n_probes": Whole(0),
-    "exact_limit": Whole(0),
-    "max_iter": Whole(1),
-    "tol": Number(0),
-    "mode": Choice("fast", "paper"),
-    "device": Device(),
-    "random_state": Seed(),
-}
 
 
 def check_sums(model: Any) -> None:

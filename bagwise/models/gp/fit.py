@@ -1,4 +1,4 @@
-"""From transformed bags to the posterior, at full or at loose tolerance."""
+"""From transformed bags to the posterior: features, mode, and the covariance of labels by accelerated EM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 
 from bagwise.bags import Bags
 from bagwise.compute.devices import card_for
-from bagwise.compute.parts import Parts, map_reduce
+from bagwise.compute.parts import map_reduce
 from bagwise.compute.threads import small_products
 from bagwise.errors import quoted
 from bagwise.models.gp.fit_features import FeatureMap, Features, Training, build_features, mean_instances
@@ -27,8 +27,11 @@ from bagwise.models.gp.fit_mode import (
     find_mode,
     is_dense,
 )
+from bagwise.models.gp.kernels import CollectiveLikelihood, StandardLikelihood
 from bagwise.models.gp.kernels_gaussian import InstanceKernel
-from bagwise.models.gp.likelihood import CollectiveLikelihood, StandardLikelihood
+
+_ASTRAY = 10.0  # growth of the change that sends an extrapolation back
+_LONGEST = 16.0  # longest extrapolation, in plain steps
 
 
 @dataclass
@@ -150,9 +153,14 @@ def unsettled(model: Any) -> str:
     )
 
 
-def _features(model: Any, training: Training, width: float, random_state: Any) -> tuple[Parts, FeatureMap]:
-    kernel = InstanceKernel(model.kernel, width, 0.0, model.device)
-    factor = model.factor
+def _problems(
+    model: Any, training: Training, width: float, random_state: Any
+) -> tuple[list[Problem], FeatureMap]:
+    """The likelihood of the bags, preceded by easier ones, and how their features are made."""
+    kernel, factor = InstanceKernel(model.kernel, width, 0.0, model.device), model.factor
+    gpu = None
+    if model.assumption == "collective" and len(training.parts) == 1:
+        gpu = card_for(model.device, 10.0 * training.n_rows * training.n_labels)  # ten passes are little
     if model.constant is not None:
         kernel.constant = float(model.constant)
     elif model.assumption == "standard":
@@ -163,35 +171,15 @@ def _features(model: Any, training: Training, width: float, random_state: Any) -
     elif model.mode == "paper":
         factor = "eigen"
     share = 0.995 if model.mode == "paper" else model.share
-    return build_features(
-        kernel,
-        training,
-        factor=factor,
-        share=share,
-        rank=model.rank,
-        random_state=random_state,
-        card=card_of(model, training),
+    P, features = build_features(
+        kernel, training, factor=factor, share=share, rank=model.rank, random_state=random_state, gpu=gpu
     )
-
-
-def card_of(model: Any, training: Training) -> Any:
-    """The card that learning goes to, None where it stays here; ten passes are little."""
-    if model.assumption != "collective" or len(training.parts) > 1:
-        return None
-    return card_for(model.device, 10.0 * training.n_rows * training.n_labels)
-
-
-def _problems(
-    model: Any, training: Training, width: float, random_state: Any
-) -> tuple[list[Problem], FeatureMap]:
-    P, features = _features(model, training, width, random_state)
     n, m = training.n_rows, features.projection.shape[1]
-    card = card_of(model, training)
-    if card is not None:
-        from bagwise.models.gp.gpu import CardProblem
+    if gpu is not None:
+        from bagwise.models.gp.gpu import GpuProblem
 
         whole = P.only()
-        return [CardProblem(whole.P, whole.Y, card)], features
+        return [GpuProblem(whole.P, whole.Y, gpu)], features
     sharpness = (None,) if model.assumption == "collective" else model.sharpness
     rows = [P.map(partial(_rows, v)).settled(8.0 * n * (m + training.n_labels)) for v in sharpness]
     return [Problem(parts, n, m) for parts in rows], features
@@ -219,12 +207,7 @@ def _size(_: None, rows: Rows) -> float:
     return float((rows.Z**2).sum())
 
 
-# ----------------------------------------------------------------------
-# Learning the covariance of labels: the EM of MIML-GP in weight space, accelerated
-
-
-_ASTRAY = 10.0  # growth of the change that sends an extrapolation back
-_LONGEST = 16.0  # longest extrapolation, in plain steps
+# ---------------------------------------------------------------------- the covariance of labels
 
 
 @dataclass

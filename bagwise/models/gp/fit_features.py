@@ -1,4 +1,8 @@
-"""Training data as the kernel sees them, part by part, and what computes features of other bags."""
+"""From instances to features: transforms, and features P with P P' close to the kernel between bags.
+
+Features are those of Sect. 3.6 of MIML-GP, found without n x n matrices, part by part. `FeatureMap` computes
+the same ones for other bags.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,17 @@ from bagwise.compute.threads import small_products
 from bagwise.errors import DataError, quoted
 from bagwise.models.gp.kernels_gaussian import InstanceKernel, bag_means, dense
 
+TRANSFORMS = ("none", "minmax", "standard", "l2", "sqrt", "log", "sqrt-l2", "log-l2")
+_HUGE = 1e100  # squared distances of larger values leave the range of numbers
+EIGEN_LIMIT = 3000  # bags up to which the bags' own Gram matrix is decomposed
+LINEAR_LIMIT = 1000  # features up to which a linear kernel keeps its features whole
+RANK_LIMIT = 1000  # rank at which a pivoted Cholesky factor stops unless told otherwise
+CELLS_LIMIT = 3e7  # and the numbers in it (240 MB, of which some copies are made)
+_NEGLIGIBLE = 1e-12  # of the largest eigenvalue
+# Of bags in several parts landmarks are found among some, and are not whole: all bags are compared with them
+# in every pass. Ranks are such that the systems of all labels together can be factored.
+SAMPLE = 2000
+SAMPLE_RANK, UNKNOWNS = 300, 3000
 LANDMARK_INSTANCES = 100  # of a landmark bag at the most, of bags in several parts
 
 
@@ -130,14 +145,9 @@ def take_bags(X: Any, offsets: np.ndarray, bags: np.ndarray) -> tuple[Any, np.nd
     return X[rows], cut
 
 
-# ----------------------------------------------------------------------
-# What can be done to instances first: bends of their values, here, and scalings, in `_shared.scaling`
-#
-# Nothing shifts features: shifts drop out of a Gaussian kernel and would fill sparse matrices.
-
-
-TRANSFORMS = ("none", "minmax", "standard", "l2", "sqrt", "log", "sqrt-l2", "log-l2")
-_HUGE = 1e100  # squared distances of larger values leave the range of numbers
+# ---------------------------------------------------------------------- transforms
+# Bends of the values of instances, here, and scalings, those of the library. Nothing shifts features: shifts
+# drop out of a Gaussian kernel and would fill sparse matrices.
 
 
 def learn_transform(X: Any, transform: str) -> Scaling:
@@ -192,19 +202,7 @@ def refuse_huge(X: Any, bags: Bags) -> None:
     )
 
 
-# ----------------------------------------------------------------------
-# Features P with P P' close to the kernel between bags: Sect. 3.6 of MIML-GP without n x n matrices
-
-
-EIGEN_LIMIT = 3000  # bags up to which the bags' own Gram matrix is decomposed
-LINEAR_LIMIT = 1000  # features up to which a linear kernel keeps its features whole
-RANK_LIMIT = 1000  # rank at which a pivoted Cholesky factor stops unless told otherwise
-CELLS_LIMIT = 3e7  # and the numbers in it (240 MB, of which some copies are made)
-_NEGLIGIBLE = 1e-12  # of the largest eigenvalue
-# Of bags in several parts landmarks are found among some, and are not whole: all bags are compared with them
-# in every pass. Ranks are such that the systems of all labels together can be factored.
-SAMPLE = 2000
-SAMPLE_RANK, UNKNOWNS = 300, 3000
+# ---------------------------------------------------------------------- features
 
 
 def build_features(
@@ -215,7 +213,7 @@ def build_features(
     share: float,
     rank: int | None,
     random_state: np.random.RandomState,
-    card: Any = None,
+    gpu: Any = None,
 ) -> tuple[Parts, FeatureMap]:
     """Factor the mean kernel of bags; for single instances the offsets of `Data` count rows.
 
@@ -240,7 +238,7 @@ def build_features(
             return _in_memory(training, *_eigen(kernel, *training.only(), share, rank))
         if factor == "nystroem":
             return _nystroem(kernel, training, rank, random_state)
-        return _in_memory(training, *_pivoted(kernel, *training.only(), share, rank, card=card))
+        return _in_memory(training, *_pivoted(kernel, *training.only(), share, rank, gpu=gpu))
 
 
 def _in_memory(training: Training, P: np.ndarray, found: FeatureMap) -> tuple[Parts, FeatureMap]:
@@ -349,16 +347,16 @@ def _pivoted_sample(kernel, training, share, rank):
     return _rotated(kernel, training, found.landmarks, found.offsets, found.projection)
 
 
-def _pivoted(kernel, X, offsets, share, rank, most=RANK_LIMIT, card=None):
+def _pivoted(kernel, X, offsets, share, rank, most=RANK_LIMIT, gpu=None):
     """Pivoted Cholesky factor: one column of the kernel per step, that of the bag explained worst."""
     n = len(offsets) - 1
     limit = min(n, max(1, min(most, int(CELLS_LIMIT / n))) if rank is None else rank)
     left = kernel.with_itself(X, offsets)
     stop = (1.0 - share) * left.sum() if rank is None else 0.0
-    if card is not None and kernel.kernel == "gaussian" and not sparse.issparse(X):
-        from bagwise.models.gp.gpu import factor_on_card
+    if gpu is not None and kernel.kernel == "gaussian" and not sparse.issparse(X):
+        from bagwise.models.gp.gpu import factor_on_gpu
 
-        C, pivots, own, rotated = factor_on_card(kernel, X, offsets, left, limit, stop, card)
+        C, pivots, own, rotated = factor_on_gpu(kernel, X, offsets, left, limit, stop, gpu)
     else:
         with_all = kernel.with_all(X, offsets)
         C, pivots = factor(

@@ -1,6 +1,11 @@
-"""The likelihood of all bags as sums over parts: what the solvers ask for at given weights.
+"""Laplace approximation in weight space: the mode by Newton steps, and the curvature around it.
 
-Latent values are ``F = Z w``; ``Z`` is never asked for whole. Bags in memory are one part.
+Latent values are ``F = Z w`` with ``w = b L`` (m x Q), ``L L = K_f`` symmetric and ``b`` standard normal.
+With whitened weights the matrix of every system is ``A = I + sum_s l_s l_s' (x) Z' C_s Z``, B_1 of Eq. (33),
+whose eigenvalues are at least 1 whatever the kernel and K_f.
+
+All that is asked of the bags at given weights are sums over parts (`Problem`), of which bags in memory are
+one; ``Z`` is never asked for whole.
 """
 
 from __future__ import annotations
@@ -14,7 +19,9 @@ from scipy import linalg
 
 from bagwise.compute.parts import Parts, held, map_reduce
 
-__all__ = ["Point", "Problem", "Rows", "block_preconditioner", "block_traces", "solve_many"]
+DENSE_LIMIT = 600  # unknowns up to which the matrix of the system is built and factored
+DENSE_LIMIT_OF_PARTS = 3000  # the same where bags come in several parts
+DENSE_PRODUCTS = 5e9  # multiplications that building it may take
 
 
 class Rows:
@@ -51,6 +58,14 @@ class Rows:
             self._last = (w.copy(), self.likelihood.slopes(self.Z @ w))
         return self._last[1]
 
+    def values(self, weights: list[np.ndarray]) -> list[float]:
+        """Log-likelihoods alone, at several weights."""
+        return [self.at(w)[0] for w in weights]
+
+    def slopes(self, w: np.ndarray, curved: bool) -> tuple[float, np.ndarray, np.ndarray | None]:
+        """Log-likelihood, Z'd, and `grams` if they will be asked for, too."""
+        return self.at(w)[0], self.pull(w), self.grams(w) if curved else None
+
     def gradient(self, w: np.ndarray) -> np.ndarray:
         """Gradient by the latent values."""
         return self.at(w)[1]
@@ -58,6 +73,10 @@ class Rows:
     def pull(self, w: np.ndarray) -> np.ndarray:
         """Z'd."""
         return self.Z.T @ self.at(w)[1]
+
+    def grams(self, w: np.ndarray) -> np.ndarray:
+        """Z' C_s Z of every label, (Q, m, m)."""
+        return np.stack([self.gram(w, s) for s in range(w.shape[1])])
 
     def gram(self, w: np.ndarray, s: int) -> np.ndarray:
         """Z' C_s Z of one label."""
@@ -82,6 +101,12 @@ class Rows:
         return (Z.T @ F).reshape(m, r, n_labels).transpose(1, 0, 2).astype(np.float64)
 
 
+def said_by_rows(params: Any, rows: Rows) -> Any:
+    """What a method of the rows of one part says, found by name in other processes."""
+    what, *told = params
+    return getattr(rows, what)(*told)
+
+
 class Point(NamedTuple):
     """The likelihood at some weights: its value, Z'd, and Z' C_s Z of all labels where that was asked for."""
 
@@ -103,7 +128,7 @@ class Problem:
 
     Examples
     --------
-    >>> from bagwise.models.gp.likelihood import CollectiveLikelihood
+    >>> from bagwise.models.gp.kernels import CollectiveLikelihood
     >>> problem = Problem.of(np.eye(2), CollectiveLikelihood(np.array([[1], [0]])))
     >>> point = problem.at(np.zeros((2, 1)))
     >>> round(point.value, 4), point.pull.tolist()
@@ -118,30 +143,34 @@ class Problem:
         """The problem of rows in memory."""
         return cls(held(Rows(Z, likelihood)), *Z.shape)
 
+    def _sum(self, what: str, *told: Any) -> Any:
+        """Sum over all parts of what this method of `Rows` says."""
+        return map_reduce(said_by_rows, (what, *told), self.parts)
+
     def values(self, weights: list[np.ndarray]) -> list[float]:
         """Log-likelihoods alone, at several weights."""
-        return map_reduce(_values, weights, self.parts)
+        return self._sum("values", weights)
 
     def at(self, w: np.ndarray, curved: bool = False) -> Point:
         """Value and gradient; ``curved``: `grams` will be asked for, too, which saves a pass on shards."""
         grams = curved and self.parts.one_thread
-        return Point(w, *map_reduce(_slopes, (w, grams), self.parts))
+        return Point(w, *self._sum("slopes", w, grams))
 
     def grams(self, point: Point) -> np.ndarray:
         """Z' C_s Z of every label, (Q, m, m)."""
-        return map_reduce(_grams, point.w, self.parts) if point.grams is None else point.grams
+        return self._sum("grams", point.w) if point.grams is None else point.grams
 
     def gram(self, point: Point, s: int) -> np.ndarray:
         """The same of one label."""
-        return map_reduce(_gram, (point.w, s), self.parts) if point.grams is None else point.grams[s]
+        return self._sum("gram", point.w, s) if point.grams is None else point.grams[s]
 
     def diagonals(self, point: Point) -> np.ndarray:
         """Diagonals of these, (m, Q)."""
-        return map_reduce(_diagonals, point.w, self.parts)
+        return self._sum("diagonals", point.w)
 
     def bend(self, point: Point, V: np.ndarray, single: bool = True) -> np.ndarray:
         """Z' C Z v of directions V of shape (r, m, Q), in single precision unless told otherwise."""
-        return map_reduce(_bend, (point.w, V, single), self.parts)
+        return self._sum("bend", point.w, V, single)
 
     def preconditioner(self, point: Point, L: np.ndarray) -> tuple[Any, float]:
         """Inverses of the diagonal blocks of ``A``, for `solve`, and their log-determinant."""
@@ -156,39 +185,9 @@ class Problem:
         return block_traces(self.diagonals(point), L, partial(self.bend, point), probes)
 
 
-# ---------------------------------------------------------------------- sums over parts
-
-
-def _values(weights: list[np.ndarray], rows: Rows) -> list[float]:
-    return [rows.at(w)[0] for w in weights]
-
-
-def _slopes(params: Any, rows: Rows) -> tuple[float, np.ndarray, np.ndarray | None]:
-    w, curved = params
-    return rows.at(w)[0], rows.pull(w), _grams(w, rows) if curved else None
-
-
-def _grams(w: np.ndarray, rows: Rows) -> np.ndarray:
-    return np.stack([rows.gram(w, s) for s in range(w.shape[1])])
-
-
-def _gram(params: Any, rows: Rows) -> np.ndarray:
-    return rows.gram(*params)
-
-
-def _diagonals(w: np.ndarray, rows: Rows) -> np.ndarray:
-    return rows.diagonals(w)
-
-
-def _bend(params: Any, rows: Rows) -> np.ndarray:
-    return rows.bend(*params)
-
-
-# ----------------------------------------------------------------------
-# Large systems ``A x = y`` of MIML-GP by conjugate gradients, and what their diagonal blocks tell
-#
-# Written once for arrays and for tensors: ``xp`` is NumPy or torch, which call these operations by the
-# same names.
+# ---------------------------------------------------------------------- large systems: conjugate gradients
+# Written once for arrays and for tensors: ``xp`` is NumPy or torch, which call these operations by the same
+# names.
 
 
 def block_preconditioner(diagonals: Any, L: Any, xp: Any = np) -> tuple[Any, float]:
@@ -251,17 +250,7 @@ def block_traces(
     return inverses.sum(0), log_det, variances, missing
 
 
-# ----------------------------------------------------------------------
-# Laplace approximation in weight space: the mode by Newton steps, and the curvature around it
-#
-# Latent values are ``F = Z w`` with ``w = b L`` (m x Q), ``L L = K_f`` symmetric and ``b`` standard
-# normal. With whitened weights the matrix of every system is ``A = I + sum_s l_s l_s' (x) Z' C_s Z``, B_1
-# of Eq. (33), whose eigenvalues are at least 1 whatever the kernel and K_f.
-
-
-DENSE_LIMIT = 600  # unknowns up to which the matrix of the system is built and factored
-DENSE_LIMIT_OF_PARTS = 3000  # the same where bags come in several parts
-DENSE_PRODUCTS = 5e9  # multiplications that building it may take
+# ---------------------------------------------------------------------- curvature
 
 
 @dataclass

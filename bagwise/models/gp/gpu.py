@@ -1,7 +1,7 @@
-"""MIML-GP on a card: the sums over bags, the systems of its Newton steps and the factor of its kernel.
+"""MIML-GP on a GPU: the sums over bags, the systems of its Newton steps and the factor of its kernel.
 
-The drivers are those of the processor (`em`, `posterior`, `features`): they ask a `CardProblem` what they ask
-a `Problem`. Everything that decides is in double precision, directions in single, as there.
+The drivers are those of the processor (`fit`, `fit_mode`, `fit_features`): they ask a `GpuProblem` what they
+ask a `Problem`. Everything that decides is in double precision, directions in single, as there.
 """
 
 from __future__ import annotations
@@ -19,20 +19,17 @@ from bagwise.compute.torch_move import as_tensor, fetched, fitting, streamed
 from bagwise.compute.torch_ops import Segments, segment_sum
 from bagwise.models.gp.fit_features import factor
 from bagwise.models.gp.fit_mode import Point, Problem, Rows, block_preconditioner, block_traces, solve_many
-from bagwise.models.gp.likelihood import CollectiveLikelihood
-
-__all__ = ["CardProblem", "CardRows", "columns_on_card", "factor_on_card"]
-
+from bagwise.models.gp.kernels import CollectiveLikelihood
 
 Tensor = torch.Tensor
 _ROTATED = 1 << 17  # rows of features that come back at a time
 _STREAMED = 1 << 28  # bytes of features at a time that follow run by run
 
 
-class CardRows(Rows):
+class GpuRows(Rows):
     """Features and labels of all bags on a device; see `Rows`.
 
-    Passes that do not fit the card go over fewer rows at a time, and stay so; features that do not fit it
+    Passes that do not fit the GPU go over fewer rows at a time, and stay so; features that do not fit it
     stay where they are and follow run by run.
     """
 
@@ -140,16 +137,16 @@ class CardRows(Rows):
         return fetched(self.tensor_bend(w, self.tensor(V), single))
 
 
-class CardProblem(Problem):
+class GpuProblem(Problem):
     """All rows on a device, where systems are solved as well, unless they do not fit it."""
 
     def __init__(self, Z: np.ndarray, Y: np.ndarray, device: Any) -> None:
-        self.rows = CardRows(Z, Y, device)
+        self.rows = GpuRows(Z, Y, device)
         super().__init__(held(self.rows), *Z.shape)
         self.systems_fit = True
 
     def _there(self, work: Callable[[], Any]) -> Any:
-        """What work on the card comes to, None where it does not fit, from then on."""
+        """What work on the GPU comes to, None where it does not fit, from then on."""
         if self.systems_fit:
             try:
                 return work()
@@ -189,16 +186,16 @@ class CardProblem(Problem):
         return fetched(T), log_det, fetched(variances), None if missing is None else fetched(missing)
 
 
-def factor_on_card(
-    kernel: Any, X: np.ndarray, offsets: np.ndarray, left: np.ndarray, limit: int, stop: float, card: Any
+def factor_on_gpu(
+    kernel: Any, X: np.ndarray, offsets: np.ndarray, left: np.ndarray, limit: int, stop: float, gpu: Any
 ) -> tuple[np.ndarray, list[int], np.ndarray, Callable[[np.ndarray], np.ndarray]]:
     """Pivoted Cholesky factor C: its columns at the pivots, these, C C', and what gives C' times a matrix."""
-    columns = columns_on_card(X, offsets, kernel.rate, kernel.constant, card)
+    columns = columns_on_gpu(X, offsets, kernel.rate, kernel.constant, gpu)
     C: Tensor | None = None
     pivots: list[int] = []
     with suppress(torch.cuda.OutOfMemoryError):
-        C, pivots = factor(as_tensor(left).to(card), columns, _room(limit, len(left), card), stop)
-    if C is None:  # it does not fit the card: columns are made there and kept here
+        C, pivots = factor(as_tensor(left).to(gpu), columns, _room(limit, len(left), gpu), stop)
+    if C is None:  # it does not fit the GPU: columns are made there and kept here
         torch.cuda.empty_cache()
         here, pivots = factor(left, lambda i: fetched(columns(i)), np.empty((limit, len(left))), stop)
         return here, pivots, here @ here.T, lambda vectors: np.ascontiguousarray(here.T @ vectors)
@@ -206,7 +203,7 @@ def factor_on_card(
     at_pivots[:, pivots] = fetched(C[:, pivots])
 
     def rotated(vectors: np.ndarray) -> np.ndarray:
-        V = as_tensor(vectors).to(card)
+        V = as_tensor(vectors).to(gpu)
         pieces = [fetched(C[:, first : first + _ROTATED].T @ V) for first in range(0, len(left), _ROTATED)]
         return np.concatenate(pieces)
 
@@ -217,12 +214,12 @@ def _room(n: int, m: int, device: Any) -> Tensor:
     return torch.empty((n, m), dtype=torch.float64, device=device)
 
 
-def columns_on_card(
+def columns_on_gpu(
     X: np.ndarray, offsets: np.ndarray, rate: float, constant: float, device: Any
 ) -> Callable[[int], Tensor]:
     """What gives, for the number of a bag, its mean Gaussian kernel with every bag.
 
-    Kernels with all instances that do not fit the card are made with fewer at a time, and stay so.
+    Kernels with all instances that do not fit the GPU are made with fewer at a time, and stay so.
     """
     there = as_tensor(np.asarray(X, dtype=np.float64)).to(device)
     there = there - there.mean(dim=0)

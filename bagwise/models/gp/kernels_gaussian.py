@@ -1,8 +1,8 @@
-"""Gaussian kernel between bags, averaged over their pairs of instances, without storing the pairs.
+"""Kernels between instances, averaged over pairs of bags, without storing the pairs.
 
-Eq. (2) of MIML-GP: ``k(x, x') = exp(-|x - x'|^2 / delta^2)``; ``rate`` is ``1 / delta^2``. Columns come
-transposed, one row per feature, so that the loop over instances runs along neighbouring numbers and is
-vectorised.
+The loops are those of the Gaussian kernel, Eq. (2) of MIML-GP: ``k(x, x') = exp(-|x - x'|^2 / delta^2)``;
+``rate`` is ``1 / delta^2``. Columns come transposed, one row per feature, so that the loop over instances
+runs along neighbouring numbers and is vectorised.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from bagwise.compute.memo import between_bags
 from bagwise.compute.numeric import frozen
 from bagwise.compute.threads import in_threads
 
-__all__ = ["gaussian_means", "gaussian_pair_sums"]
-
-
 _CHUNK = 512  # instances at a time: two work arrays and a stripe of features stay in the first-level cache
 _FAR = 40.0  # exp(-40) is below the rounding of a sum that holds a one
+BLOCK = 1400  # instances on each side of a block where the kernel is not the compiled one: 16 MB
+_WORTH_A_THREAD = 100_000  # kernel values, of some nanoseconds each
 
 
 @part
@@ -169,12 +168,7 @@ def gaussian_pair_sums(first, last, X, x2, ends, YT, y2, rate, out):
             start += n
 
 
-# ----------------------------------------------------------------------
-# Kernels between instances, averaged over bags, computed in blocks: K of instances is never whole
-
-
-BLOCK = 1400  # instances on each side of a block where the kernel is not the compiled one: 16 MB
-_WORTH_A_THREAD = 100_000  # kernel values, of some nanoseconds each
+# ---------------------------------------------------------------------- any kernel, block by block
 
 
 def _some(bags: tuple[np.ndarray, np.ndarray], which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -231,9 +225,6 @@ class InstanceKernel:
         if self.kernel == "linear":
             return dense(bag_means(X, offsets) @ bag_means(Z, z_offsets).T) + self.constant
         if self.kernel == "gaussian" and not sparse.issparse(X) and not sparse.issparse(Z):
-            card = card_for(self.device, float(len(X)) * len(Z))
-            if card is not None:
-                return self._on_card(X, offsets, Z, z_offsets, card)
             return self._pairs((X, offsets), (Z, z_offsets)) + self.constant
         out = np.zeros((len(offsets) - 1, len(z_offsets) - 1))
         for rows, left, bags in _blocks(offsets):
@@ -265,9 +256,6 @@ class InstanceKernel:
     def gram(self, X: Any, offsets: np.ndarray) -> np.ndarray:
         """Mean kernel between all bags of ``X``."""
         if self.kernel == "gaussian" and not sparse.issparse(X):
-            card = card_for(self.device, float(len(X)) * len(X))
-            if card is not None:
-                return self._on_card(X, offsets, None, None, card)
             bags = X, offsets
             return self._pairs(bags, bags) + self.constant
         K = self.between(X, offsets, X, offsets)
@@ -283,17 +271,15 @@ class InstanceKernel:
         columns = self._columns(Z)
         return lambda X, offsets: self._gaussian(X, offsets, columns, z_offsets) + self.constant
 
-    def _on_card(self, X, offsets, Z, z_offsets, card):
-        from bagwise.models._shared.gpu import kernel_sums
-
-        def shares(of):
-            return None if of is None else np.repeat(1.0 / np.diff(of), np.diff(of))
-
-        given = X, offsets, shares(offsets), Z, z_offsets, shares(z_offsets)
-        return kernel_sums(*given, self.rate, card, single=False) + self.constant
-
     def _pairs(self, left, right):
         """Mean Gaussian kernel between bags, from known pairs of bags where they are kept."""
+        gpu = card_for(self.device, float(len(left[0])) * len(right[0]))
+        if gpu is not None:
+            from bagwise.models._shared.gpu import kernel_sums
+
+            sides = [(of[0], of[1], np.repeat(1.0 / np.diff(of[1]), np.diff(of[1]))) for of in (left, right)]
+            others = (None, None, None) if left is right else sides[1]
+            return kernel_sums(*sides[0], *others, self.rate, gpu, single=False)
 
         def compute(some, others):
             if left is right and np.array_equal(some, others):

@@ -21,6 +21,9 @@ from bagwise.models.gp.kernels import largest_of_draws, mean_logistic_of_max
 from bagwise.models.gp.kernels_gaussian import InstanceKernel
 
 CELLS = 4_000_000  # kernel values, features or draws held at a time
+LARGEST = 256  # instances up to which the latent values of a bag are drawn themselves
+_WORTH_A_THREAD = 100  # instances whose draws take some milliseconds
+_SEED = "rng" if "rng" in inspect.signature(qmc.Sobol).parameters else "seed"  # renamed in SciPy 1.15
 
 
 class Predictor:
@@ -120,18 +123,11 @@ class Predictor:
         ]
 
 
-# ----------------------------------------------------------------------
-# Probabilities under the standard assumption: sigma of the largest latent value, integrated (Eq. (45))
-#
+# ---------------------------------------------------------------------- the largest latent value, Eq. (45)
 # The latent values of a bag of n instances are jointly Gaussian. Up to `LARGEST` instances they are drawn
 # themselves, from quasi-random points in n dimensions: few dimensions, and the first of them belong to
 # the instances that are likeliest to be the largest, which is where such points are best. For larger bags
 # the weights are drawn instead, so that neither n x n matrices nor all values of a bag are ever held.
-
-
-LARGEST = 256  # instances up to which the latent values of a bag are drawn themselves
-_WORTH_A_THREAD = 100  # instances whose draws take some milliseconds
-_SEED = "rng" if "rng" in inspect.signature(qmc.Sobol).parameters else "seed"  # renamed in SciPy 1.15
 
 
 @lru_cache(maxsize=2)  # always the same, and most of the time of a prediction for a hundred small bags

@@ -14,8 +14,8 @@ from sklearn.gaussian_process.kernels import RBF
 from bagwise import Bags
 from bagwise.models.gp.estimator import MIMLGP
 from bagwise.models.gp.fit_features import build_features
+from bagwise.models.gp.kernels import CollectiveLikelihood
 from bagwise.models.gp.kernels_gaussian import InstanceKernel, gaussian_means, gaussian_pair_sums
-from bagwise.models.gp.likelihood import CollectiveLikelihood
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -161,8 +161,7 @@ def test_large_bags_go_in_blocks(kernel, storage, assumption, monkeypatch):
     expected = whole.predict_proba(bags), *whole.predict_latent(bags), *whole.instance_latent(bags)
     monkeypatch.setattr("bagwise.models.gp.kernels_gaussian.BLOCK", 7)
     monkeypatch.setattr("bagwise.models.gp.predict.CELLS", 50)
-    for module in ("predict", "maxima"):
-        monkeypatch.setattr(f"bagwise.models.gp.{module}.LARGEST", 8)
+    monkeypatch.setattr("bagwise.models.gp.predict.LARGEST", 8)
     blocks = MIMLGP(function, **settings).fit(bags, Y)
     found = blocks.predict_proba(bags), *blocks.predict_latent(bags), *blocks.instance_latent(bags)
     assert_allclose(found[0], expected[0], atol=1e-8 if assumption == "collective" else 6e-3)

@@ -20,9 +20,8 @@ from bagwise.models.gp.fit_mode import (
     find_mode,
     solve_many,
 )
-from bagwise.models.gp.kernels import logistic_normal_log_odds
+from bagwise.models.gp.kernels import CollectiveLikelihood, StandardLikelihood, logistic_normal_log_odds
 from bagwise.models.gp.kernels_gaussian import InstanceKernel, bag_means
-from bagwise.models.gp.likelihood import CollectiveLikelihood, StandardLikelihood
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -1,4 +1,4 @@
-"""MIML-GP with tensors against the same with arrays; on a card where there is one."""
+"""MIML-GP with tensors against the same with arrays; on a GPU where there is one."""
 
 import numpy as np
 import pytest
@@ -10,17 +10,16 @@ from small_card import full  # noqa: E402
 
 from bagwise import Bags  # noqa: E402
 from bagwise.models import MIMLGP  # noqa: E402
-from bagwise.models.gp import fit as learn
-from bagwise.models.gp import gpu as card_room
-from bagwise.models.gp import kernels_gaussian as covariances
+from bagwise.models.gp import fit, kernels_gaussian  # noqa: E402
+from bagwise.models.gp import gpu as gpu_steps  # noqa: E402
 from bagwise.models.gp.fit_features import _pivoted  # noqa: E402
 from bagwise.models.gp.fit_mode import Problem  # noqa: E402
-from bagwise.models.gp.gpu import CardProblem, CardRows, columns_on_card  # noqa: E402
+from bagwise.models.gp.gpu import GpuProblem, GpuRows, columns_on_gpu  # noqa: E402
+from bagwise.models.gp.kernels import CollectiveLikelihood  # noqa: E402
 from bagwise.models.gp.kernels_gaussian import InstanceKernel  # noqa: E402
-from bagwise.models.gp.likelihood import CollectiveLikelihood  # noqa: E402
 
-CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no card"))
-DEVICES = pytest.mark.parametrize("device", ["cpu", CARD])
+GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))
+DEVICES = pytest.mark.parametrize("device", ["cpu", GPU])
 
 
 def generated(n_bags=60, n_labels=4, seed=0):
@@ -38,7 +37,7 @@ def test_sums_and_systems(device):
     Z, Y = rng.normal(size=(50, 6)), (rng.random((50, 3)) < 0.4).astype(int)
     L = rng.normal(size=(3, 3))
     L = L @ L.T
-    here, there = Problem.of(Z, CollectiveLikelihood(Y)), CardProblem(Z, Y, torch.device(device))
+    here, there = Problem.of(Z, CollectiveLikelihood(Y)), GpuProblem(Z, Y, torch.device(device))
     w = rng.normal(size=(6, 3))
     one, other = here.at(w), there.at(w)
     assert other.value == pytest.approx(one.value, rel=1e-12)
@@ -70,15 +69,17 @@ def test_kernels_and_pivots(device, monkeypatch):
     kernel = InstanceKernel("gaussian", 2.0, 0.1)
     given = bags.X, np.asarray(bags.offsets)
     P, found = _pivoted(kernel, *given, 0.99, None)
-    Q, there = _pivoted(kernel, *given, 0.99, None, card=where)
+    Q, there = _pivoted(kernel, *given, 0.99, None, gpu=where)
     assert_allclose(Q @ Q.T, P @ P.T, atol=1e-8)
     assert_allclose(there.offsets, found.offsets)
-    monkeypatch.setattr(covariances, "card_for", lambda device, work: where if device == "cuda" else None)
-    on_card = InstanceKernel("gaussian", 2.0, 0.1, "cuda")
-    assert_allclose(on_card.gram(*given), kernel.gram(*given), atol=1e-12)
+    monkeypatch.setattr(
+        kernels_gaussian, "card_for", lambda device, work: where if device == "cuda" else None
+    )
+    on_gpu = InstanceKernel("gaussian", 2.0, 0.1, "cuda")
+    assert_allclose(on_gpu.gram(*given), kernel.gram(*given), atol=1e-12)
     some = bags[5:20]
     few = some.X, np.asarray(some.offsets)
-    assert_allclose(on_card.between(*given, *few), kernel.between(*given, *few), atol=1e-12)
+    assert_allclose(on_gpu.between(*given, *few), kernel.between(*given, *few), atol=1e-12)
 
 
 @DEVICES
@@ -90,7 +91,7 @@ def test_a_whole_fit_is_that_of_the_processor(device, settings, monkeypatch):
     settings = {"width": 2.0, "tol": 1e-2, **settings}
     here = MIMLGP(device="cpu", **settings).fit(bags, Y)
     if device == "cpu":
-        for room in (covariances, learn):
+        for room in (kernels_gaussian, fit):
             monkeypatch.setattr(
                 room, "card_for", lambda name, work: torch.device("cpu") if name == "cuda" else None
             )
@@ -108,8 +109,8 @@ def test_passes_that_do_not_fit_go_over_fewer_rows(device, monkeypatch):
     rng = np.random.default_rng(0)
     Z, Y = rng.normal(size=(50, 6)), (rng.random((50, 3)) < 0.4).astype(int)
     w, V = rng.normal(size=(6, 3)), rng.normal(size=(2, 6, 3))
-    here, there = Problem.of(Z, CollectiveLikelihood(Y)), CardProblem(Z, Y, torch.device(device))
-    plain, tried = CardRows.pieces, []
+    here, there = Problem.of(Z, CollectiveLikelihood(Y)), GpuProblem(Z, Y, torch.device(device))
+    plain, tried = GpuRows.pieces, []
 
     def tight(self, step, single=False):
         for rows, part in plain(self, step, single):
@@ -118,7 +119,7 @@ def test_passes_that_do_not_fit_go_over_fewer_rows(device, monkeypatch):
                 raise torch.cuda.OutOfMemoryError
             yield rows, part
 
-    monkeypatch.setattr(CardRows, "pieces", tight)
+    monkeypatch.setattr(GpuRows, "pieces", tight)
     one, other = here.at(w), there.at(w)
     assert other.value == pytest.approx(one.value, rel=1e-12)
     assert_allclose(other.pull, one.pull, rtol=1e-10)
@@ -126,8 +127,8 @@ def test_passes_that_do_not_fit_go_over_fewer_rows(device, monkeypatch):
     assert_allclose(there.diagonals(other), here.diagonals(one), atol=1e-10)
     assert_allclose(there.bend(other, V, single=False), here.bend(one, V, single=False), atol=1e-10)
     assert there.rows.step == 12 and sum(n > 15 for n in tried) == 2  # 50 and 25; smaller ones from then on
-    monkeypatch.setattr(CardRows, "pieces", full)
-    with pytest.raises(torch.cuda.OutOfMemoryError, match="does not fit the card; use device='cpu'"):
+    monkeypatch.setattr(GpuRows, "pieces", full)
+    with pytest.raises(torch.cuda.OutOfMemoryError, match="use device='cpu'"):
         there.at(2 * w)
 
 
@@ -135,7 +136,7 @@ def test_passes_that_do_not_fit_go_over_fewer_rows(device, monkeypatch):
 def test_kernels_of_a_bag_that_do_not_fit_are_made_with_fewer_instances(device, monkeypatch):
     bags, _ = generated()
     given = bags.X, np.asarray(bags.offsets), 0.3, 0.1, torch.device(device)
-    expected = columns_on_card(*given)(7)
+    expected = columns_on_gpu(*given)(7)
     plain, tried = torch.addmm, []
 
     def tight(lengths, left, right, **how):
@@ -143,7 +144,7 @@ def test_kernels_of_a_bag_that_do_not_fit_are_made_with_fewer_instances(device, 
         return full() if len(left) > 40 else plain(lengths, left, right, **how)
 
     monkeypatch.setattr(torch, "addmm", tight)
-    column = columns_on_card(*given)
+    column = columns_on_gpu(*given)
     for _ in range(2):
         torch.testing.assert_close(column(7), expected)
     assert sum(n > 40 for n in tried) == 2
@@ -151,25 +152,25 @@ def test_kernels_of_a_bag_that_do_not_fit_are_made_with_fewer_instances(device, 
 
 @DEVICES
 @pytest.mark.parametrize("what", ["features", "systems", "factor", "all"])
-def test_a_whole_fit_on_a_card_that_is_too_small(device, what, monkeypatch):
+def test_a_whole_fit_on_a_gpu_that_is_too_small(device, what, monkeypatch):
     bags, Y = generated(90)
     monkeypatch.setattr("bagwise.models.gp.fit_mode.DENSE_LIMIT", 0)
     settings = {"width": 2.0, "tol": 1e-2, "factor": "pivoted", "exact_limit": 0}
     here = MIMLGP(device="cpu", **settings).fit(bags, Y)
     if device == "cpu":
-        for room in (covariances, learn):
+        for room in (kernels_gaussian, fit):
             monkeypatch.setattr(
                 room, "card_for", lambda name, work: torch.device("cpu") if name == "cuda" else None
             )
     if what in ("features", "all"):  # they stay in memory, and follow run by run
-        monkeypatch.setattr(CardRows, "_kept", lambda *_: None)
-        monkeypatch.setattr(card_room, "_STREAMED", 2000)
+        monkeypatch.setattr(GpuRows, "_kept", lambda *_: None)
+        monkeypatch.setattr(gpu_steps, "_STREAMED", 2000)
     if what in ("systems", "all"):
-        monkeypatch.setattr(card_room, "block_preconditioner", full)
-        monkeypatch.setattr(card_room, "block_traces", full)
-        monkeypatch.setattr(card_room, "solve_many", full)
+        monkeypatch.setattr(gpu_steps, "block_preconditioner", full)
+        monkeypatch.setattr(gpu_steps, "block_traces", full)
+        monkeypatch.setattr(gpu_steps, "solve_many", full)
     if what in ("factor", "all"):
-        monkeypatch.setattr(card_room, "_room", full)
+        monkeypatch.setattr(gpu_steps, "_room", full)
     there = MIMLGP(device="cuda", **settings).fit(bags, Y)
     assert there.n_iter_ == here.n_iter_
     scores = here.decision_function(bags)
