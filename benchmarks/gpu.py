@@ -25,8 +25,7 @@ from bagwise.models import MIMLGP, MMMIL, MIMLFast, ORedLogisticRegression
 from bagwise.models.deep.fit_members import bag_losses
 from bagwise.models.deep.network import Network, Plan
 from bagwise.models.distance.hausdorff import hausdorff_distances
-from bagwise.models.mm_mil.card import Answers
-from bagwise.models.mm_mil.card_features import CardFeatures, FeaturesOf
+from bagwise.models.mm_mil.gpu import Answers, CardFeatures, FeaturesOf
 from bagwise.models.mm_mil.objective import BagLosses
 from bagwise.models.ored.card import likelihood_on_card
 from bagwise.models.ored.parts import Setup, Treatment

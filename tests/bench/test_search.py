@@ -85,7 +85,8 @@ def test_sharing_changes_no_bit_of_any_score(name, monkeypatch):
 
 
 def test_starts_and_features_of_mm_mil_are_those_of_a_width_and_a_penalty(monkeypatch):
-    from bagwise.models.mm_mil import features, problem
+    from bagwise.models.mm_mil import fit_features as features
+    from bagwise.models.mm_mil import problem
 
     calls = {"kernel_of": 0, "inherited_expert": 0}
 

@@ -19,11 +19,11 @@ from bagwise.compute.scaling import apply_scaling, is_text, learn_scaling, scali
 from bagwise.compute.segment import segment_argmax, segment_max
 from bagwise.models._shared.scores import constant_score, each_label
 from bagwise.models.mm_mil.checks import warn_of_contradictions
-from bagwise.models.mm_mil.features import landmark_features, similarities
+from bagwise.models.mm_mil.fit_features import landmark_features, similarities
 from bagwise.models.mm_mil.kernels import instance_posteriors
 from bagwise.models.mm_mil.parts import drawn_landmarks, learn_labels
-from bagwise.models.mm_mil.select import select_n_clusters
 from bagwise.models.mm_mil.solvers import learn_label
+from bagwise.models.mm_mil.tune import select_n_clusters
 
 __all__ = ["MMMIL", "select_n_clusters"]
 
@@ -212,7 +212,7 @@ class MMMIL(MIMLClassifier):
 
     @staticmethod
     def _fit_on_card(models, bags, Y, card):
-        from bagwise.models.mm_mil.card import learn_on_card
+        from bagwise.models.mm_mil.gpu import learn_on_card
 
         warn_of_contradictions(blocks_in_memory(bags, Y))
         for model, found in zip(models, learn_on_card(models, bags, Y, card)):
@@ -331,7 +331,7 @@ class MMMIL(MIMLClassifier):
         card = card_for(self.device, bags.n_instances * columns)
         if card is None:
             return None
-        from bagwise.models.mm_mil.card import predicted_on_card
+        from bagwise.models.mm_mil.gpu import predicted_on_card
 
         return predicted_on_card(self, bags, card, kind)
 

@@ -2,7 +2,7 @@
 
 Parameters are a matrix ``P`` of shape (n_features + 1, 2 M): column m is expert ``t_m``, column M + m gate
 ``w_m``, the last row holds the intercepts, which no penalty touches. ``Phi`` are fixed features of instances:
-standardised ones, or those of a kernel (`bagwise.models.mm_mil.features`).
+standardised ones, or those of a kernel (`bagwise.models.mm_mil.fit_features`).
 """
 
 from __future__ import annotations

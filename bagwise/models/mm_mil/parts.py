@@ -14,7 +14,7 @@ from bagwise.compute.parts import Parts, add, map_reduce
 from bagwise.compute.scaling import Scaling, apply_scaling
 from bagwise.compute.segment import segment_argmax
 from bagwise.compute.threads import small_products
-from bagwise.models.mm_mil.features import N_PAIRS, Kernel, gaussian_kernel, kernel_of
+from bagwise.models.mm_mil.fit_features import N_PAIRS, Kernel, gaussian_kernel, kernel_of
 from bagwise.models.mm_mil.objective import BagLosses, Descended
 from bagwise.models.mm_mil.problem import (
     MOST_ROWS,

@@ -14,7 +14,7 @@ from bagwise.bags import Bags
 from bagwise.checks import all_checks
 from bagwise.datasets import make_miml
 from bagwise.models.mm_mil.estimator import MMMIL, select_n_clusters
-from bagwise.models.mm_mil.features import gaussian_kernel, median_distance, whitening
+from bagwise.models.mm_mil.fit_features import gaussian_kernel, median_distance, whitening
 from bagwise.models.wrappers.one_vs_rest import OneVsRestMIL
 
 # ---------------------------------------------------------------------- features

@@ -16,11 +16,15 @@ from bagwise.compute.scaling import Scaling  # noqa: E402
 from bagwise.compute.torch_ops import Segments  # noqa: E402
 from bagwise.datasets import make_sub_concepts  # noqa: E402
 from bagwise.models import MMMIL, OneVsRestMIL  # noqa: E402
-from bagwise.models.mm_mil import card as card_room  # noqa: E402
-from bagwise.models.mm_mil import card_features, estimator  # noqa: E402
-from bagwise.models.mm_mil.card import Answers  # noqa: E402
-from bagwise.models.mm_mil.card_features import CardFeatures, FeaturesOf  # noqa: E402
-from bagwise.models.mm_mil.features import gaussian_kernel, landmark_kernel  # noqa: E402
+from bagwise.models.mm_mil import estimator
+from bagwise.models.mm_mil import gpu as card_features
+from bagwise.models.mm_mil import gpu as card_room
+from bagwise.models.mm_mil.fit_features import gaussian_kernel, landmark_kernel  # noqa: E402
+from bagwise.models.mm_mil.gpu import (  # noqa: E402
+    Answers,  # noqa: E402
+    CardFeatures,
+    FeaturesOf,
+)
 from bagwise.models.mm_mil.kernels import instance_posteriors  # noqa: E402
 from bagwise.models.mm_mil.objective import BagLosses  # noqa: E402
 from bagwise.models.mm_mil.problem import Problem, inherited_losses  # noqa: E402

@@ -8,7 +8,7 @@ from mm_mil_problems import losses_of, smooth_objective
 from scipy import sparse
 
 from bagwise.models.mm_mil import objective as obj
-from bagwise.models.mm_mil.features import gaussian_kernel, whitening
+from bagwise.models.mm_mil.fit_features import gaussian_kernel, whitening
 from bagwise.models.mm_mil.kernels import instance_posteriors
 
 
