@@ -25,8 +25,8 @@ from bagwise.models import MIMLGP, MMMIL, MIMLFast, ORedLogisticRegression
 from bagwise.models.deep.fit_members import bag_losses
 from bagwise.models.deep.network import Network, Plan
 from bagwise.models.distance.hausdorff import hausdorff_distances
-from bagwise.models.mm_mil.gpu import Answers, CardFeatures, FeaturesOf
-from bagwise.models.mm_mil.objective import BagLosses
+from bagwise.models.mm_mil.fit_smooth import BagLosses
+from bagwise.models.mm_mil.gpu import Answers, FeaturesOf, GpuFeatures
 from bagwise.models.ored.card import likelihood_on_card
 from bagwise.models.ored.parts import Setup, Treatment
 from bagwise.models.ored.union_posterior import union_residual
@@ -261,7 +261,7 @@ def mm_mil(times: int) -> None:
     n_bags, n_labels, d, M = 100_000, 5, 100, 3
     bags, Y = _sets(n_bags, 10, d, n_labels, 2)
     scaling = learn_scaling(bags.X[:100_000], "standard")
-    answers = Answers(CardFeatures(bags.X, FeaturesOf(CARD, scaling), d), bags.offsets, Y)
+    answers = Answers(GpuFeatures(bags.X, FeaturesOf(CARD, scaling), d), bags.offsets, Y)
     rng = np.random.default_rng(0)
     points = [0.1 * rng.normal(size=(d + 1, 2 * M)) for _ in range(n_labels)]
     asked = [("losses", label, P, 3.0, None) for label, P in enumerate(points)]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
 
+from bagwise.base.blocks import Blocks, rows_at
 from bagwise.compute.memo import remembered
 from bagwise.compute.scaling import Scaling, apply_scaling, learn_scaling
 from bagwise.compute.threads import small_products
@@ -23,12 +24,7 @@ class Kernel(NamedTuple):
     whitening: Any
 
 
-def median_distance(X: Any, rng: np.random.RandomState) -> float:
-    """Median squared distance between instances, from a sample of pairs; 1 if all instances are alike."""
-    return median_of_pairs(X, *rng.randint(X.shape[0], size=(2, N_PAIRS)))
-
-
-def median_of_pairs(X: Any, first: np.ndarray, second: np.ndarray) -> float:
+def median_distance(X: Any, first: np.ndarray, second: np.ndarray) -> float:
     """Median squared distance of these pairs of rows, without rows to themselves; 1 if all are alike."""
     D = X[first] - X[second]
     squares = np.asarray(D.multiply(D).sum(axis=1)).ravel() if hasattr(D, "multiply") else (D * D).sum(axis=1)
@@ -43,7 +39,7 @@ def kernel_of(
     """The kernel whose width comes from pairs of instances, with the landmarks chosen; both by number."""
     numbers = np.unique(np.concatenate([pairs.ravel(), chosen]))
     X = rows_of(numbers)
-    sigma2 = width_scale * median_of_pairs(X, *np.searchsorted(numbers, pairs))
+    sigma2 = width_scale * median_distance(X, *np.searchsorted(numbers, pairs))
     landmarks = X[np.searchsorted(numbers, chosen)]
     return Kernel(landmarks, sigma2, whitening(gaussian_kernel(landmarks, landmarks, sigma2)))
 
@@ -57,6 +53,20 @@ def landmark_kernel(
 ) -> Kernel:
     """A kernel with landmarks drawn from ``n`` instances in memory; ``rows_of`` gives scaled ones."""
     return kernel_of(rows_of, *_drawn(n, n_landmarks, rng), width_scale)
+
+
+def drawn_landmarks(
+    blocks: Blocks, scaling: Scaling, n_landmarks: int, width_scale: float, rng: np.random.RandomState
+) -> Kernel:
+    """Landmarks drawn from all instances, and the width from pairs of them, in one pass."""
+    n = int(blocks.part_rows.sum())
+    draw = np.random.default_rng(rng.randint(2**31 - 1))
+    pairs = draw.integers(n, size=(2, N_PAIRS))
+    chosen = np.sort(draw.choice(n, min(n, n_landmarks), replace=False, shuffle=False))
+    with small_products(0.0):
+        return kernel_of(
+            lambda numbers: apply_scaling(rows_at(blocks, numbers), scaling), pairs, chosen, width_scale
+        )
 
 
 def _drawn(n: int, n_landmarks: int, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:

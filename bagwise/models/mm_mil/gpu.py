@@ -1,4 +1,11 @@
-"""Features of MM-MIL on a card, in double precision: kept there, or made in every pass."""
+"""MM-MIL on a GPU: features, losses and gradients of all labels and starts in one pass, and predictions.
+
+The driver is that of `fit`: here questions are answered. Features are in double precision, as on the
+processor: L-BFGS goes hundreds of steps over a surface with many valleys, and single precision would end in
+others; they are kept there, or made in every pass. Activations of several questions stand side by side,
+(n_instances, 2 M, n_questions). Nothing is added by atomic operations: the same data give the same bits on
+the same GPU.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +22,19 @@ from bagwise.bags import instance_rows, runs
 from bagwise.compute.devices import loops_for_card
 from bagwise.compute.optim import Lockstep
 from bagwise.compute.scaling import Scaling, apply_scaling
-from bagwise.compute.threads import small_products
 from bagwise.compute.torch_move import as_tensor, fetched, fitting, moved, streamed
 from bagwise.compute.torch_ops import Segments, _reduce, segment_argmax, transposed_product
 from bagwise.models._shared.gpu import standard_on_card
+from bagwise.models.mm_mil.fit import places_in_memory, side_by_side
 from bagwise.models.mm_mil.fit_features import Kernel, landmark_kernel
-from bagwise.models.mm_mil.parts import OfParts, together, varying
-from bagwise.models.mm_mil.problem import to_cluster
-from bagwise.models.mm_mil.solvers import Solution
-
-__all__ = ["CardFeatures", "FeaturesOf", "learn_on_card", "log_odds", "losses", "predicted_on_card"]
-
 
 Tensor = torch.Tensor
-_SHARE_OF_CARD = 0.5  # of its free memory that features may take
+_SHARE_OF_GPU = 0.5  # of its free memory that features may take
 _STREAMED = 1 << 28  # bytes of instances at a time where features are made anew in every pass
+_CELLS = 1 << 26  # activations at a time
+_SIDE_BY_SIDE = 1024  # settings times labels times starts, each a thread that waits for answers
+_LONGEST = 1024  # bags with more instances are not for one thread of the GPU
+_loops = partial(loops_for_card, "bagwise.models.mm_mil.gpu_triton")
 
 
 class FeaturesOf:
@@ -61,7 +66,7 @@ class FeaturesOf:
         return K if self.whitening is None else K @ self.whitening
 
 
-class CardFeatures:
+class GpuFeatures:
     """Features of all instances: on the device, or, where they do not fit, made in every pass, run by run.
 
     Parameters
@@ -88,7 +93,7 @@ class CardFeatures:
     def _fits(self) -> bool:
         if self.device.type != "cuda":
             return True
-        return 8.0 * self.shape[0] * self.shape[1] < _SHARE_OF_CARD * torch.cuda.mem_get_info(self.device)[0]
+        return 8.0 * self.shape[0] * self.shape[1] < _SHARE_OF_GPU * torch.cuda.mem_get_info(self.device)[0]
 
     def _keep(self) -> None:
         with suppress(torch.cuda.OutOfMemoryError):
@@ -123,26 +128,10 @@ class CardFeatures:
         return self.of(as_tensor(self.host[rows]).to(self.device))
 
 
-# ----------------------------------------------------------------------
-# MM-MIL on a card: losses and gradients of all labels and starts in one pass; the driver is that of
-# `parts`
-#
-# Features are double precision, as on the processor: L-BFGS goes hundreds of steps over a surface with
-# many valleys, and single precision would end in others. Activations of several questions stand side by
-# side, (n_instances, 2 M, n_questions). Nothing is added by atomic operations: the same data give the
-# same bits on the same card.
-
-
-_CELLS = 1 << 26  # activations at a time
-_SIDE_BY_SIDE = 1024  # settings times labels times starts, each a thread that waits for answers
-_LONGEST = 1024  # bags with more instances are not for one thread of the card
-_loops = partial(loops_for_card, "bagwise.models.mm_mil.gpu_triton")
-
-
 # ---------------------------------------------------------------------- learning
 
 
-def learn_on_card(models: Sequence[Any], bags: Any, Y: np.ndarray, card: Any) -> Iterator[tuple[Any, ...]]:
+def learn_on_gpu(models: Sequence[Any], bags: Any, Y: np.ndarray, gpu: Any) -> Iterator[tuple[Any, ...]]:
     """For each of some models of the same features what its `_keep` takes; the models learn side by side.
 
     That is the solutions of all labels, their labels, the number of features, and how features are made.
@@ -152,67 +141,22 @@ def learn_on_card(models: Sequence[Any], bags: Any, Y: np.ndarray, card: Any) ->
     n, d = bags.X.shape
     scaling = Scaling("none", np.zeros(d), np.ones(d))
     if model.standardize:
-        scaling = standard_on_card(bags.X, card)
+        scaling = standard_on_card(bags.X, gpu)
     seed, kernel = int(rng.randint(2**31 - 1)), None
     if model.kernel == "rbf":
         drawn = model.n_landmarks, model.width_scale, rng
         kernel = landmark_kernel(lambda rows: apply_scaling(bags.X[rows], scaling), n, *drawn)
         d = kernel.whitening.shape[1]
-    features = CardFeatures(bags.X, FeaturesOf(card, scaling, kernel), d)
+    features = GpuFeatures(bags.X, FeaturesOf(gpu, scaling, kernel), d)
     made = {"scaling": scaling} | ({} if kernel is None else kernel._asdict())
     settings = [model._settings(seed) for model in models]
     n_tasks = Y.shape[1] * max(each["n_init"] for each in settings)
     step = max(1, _SIDE_BY_SIDE // n_tasks)
+    places = partial(places_in_memory, np.asarray(bags.offsets))
     for first in range(0, len(models), step):
-        for found in solutions(features, bags.offsets, Y, settings[first : first + step]):
+        steps = Lockstep(Answers(features, bags.offsets, Y))
+        for found in side_by_side(steps, Y, d, places, settings[first : first + step]):
             yield found, Y, d, made
-
-
-def solutions(
-    features: CardFeatures, offsets: np.ndarray, Y: np.ndarray, settings: Sequence[dict[str, Any]]
-) -> list[list[Solution | None]]:
-    """Start and solve with each of the settings for every label that varies; None for the others."""
-    steps = Lockstep(Answers(features, offsets, Y))
-    offsets, d = np.asarray(offsets), features.shape[1]
-    experts: dict[tuple[int, float], np.ndarray] = {}
-
-    def problem_of(label: int, each: dict[str, Any]) -> OfCard:
-        return OfCard(steps, label, Y[:, label], offsets, d, each, experts)
-
-    if len(settings) > 1:
-        with small_products(0.0):
-            asked = {(l, each["beta"]): problem_of(l, each).expert for each in settings for l in varying(Y)}
-            experts |= zip(asked, steps.each(list(asked.values())))
-    return together(steps, Y, problem_of, settings)
-
-
-class OfCard(OfParts):
-    """What starts and solvers ask of one label, as `Problem` answers it in memory.
-
-    ``experts`` are those to start from, by label and penalty: settings that share them find them once.
-    """
-
-    def __init__(
-        self,
-        steps: Lockstep,
-        label: int,
-        labels: np.ndarray,
-        offsets: np.ndarray,
-        n_features: int,
-        settings: dict[str, Any],
-        experts: dict[tuple[int, float], np.ndarray],
-    ) -> None:
-        super().__init__(steps, label, labels, offsets, n_features, settings)
-        self.experts = experts
-
-    def expert(self) -> np.ndarray:
-        """What `inherited_expert` finds."""
-        found = self.experts.get((self.label, self.beta))
-        return super().expert() if found is None else found
-
-    def rows(self, expert: np.ndarray, rng: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Of positive bags the instance that the expert likes best, and some of all their instances."""
-        return self.steps.ask(("rows", expert, *to_cluster(self.labels, self.where, rng)))
 
 
 class Answers:
@@ -220,13 +164,13 @@ class Answers:
 
     Parameters
     ----------
-    features : CardFeatures
+    features : GpuFeatures
         Features of all instances.
     offsets, Y : ndarray
         Bags and their labels.
     """
 
-    def __init__(self, features: CardFeatures, offsets: np.ndarray, Y: np.ndarray) -> None:
+    def __init__(self, features: GpuFeatures, offsets: np.ndarray, Y: np.ndarray) -> None:
         self.features, self.offsets = features, np.asarray(offsets, dtype=np.int64)
         self.Y = as_tensor(np.ascontiguousarray(Y, dtype=np.int8)).to(features.device)
         self.cells = _CELLS
@@ -338,7 +282,11 @@ class Answers:
 
     def _rows(self, asked: list[Any]) -> list[tuple[np.ndarray, np.ndarray]]:
         """The instance of each bag that the expert likes best, and some instances."""
-        return [(self._best(expert, bags), fetched(self.features.some(rows))) for expert, bags, rows in asked]
+        found = []
+        for expert, places in asked:
+            bags, rows = places[0]
+            found.append(([self._best(expert, bags)], [fetched(self.features.some(rows))]))
+        return found
 
     def _best(self, expert: np.ndarray, bags: np.ndarray) -> np.ndarray:
         rows, offsets = instance_rows(self.offsets, bags)
@@ -407,7 +355,7 @@ def losses(F: Tensor, at: Segments, signs: Tensor, sharpness: Tensor) -> tuple[T
 # ---------------------------------------------------------------------- predicting
 
 
-def predicted_on_card(model: Any, bags: Any, card: Any, kind: str) -> Any:
+def predicted_on_gpu(model: Any, bags: Any, gpu: Any, kind: str) -> Any:
     """Log-odds of dense bags or of instances, or of instances with P(z | x, +), run by run.
 
     Parameters
@@ -416,19 +364,19 @@ def predicted_on_card(model: Any, bags: Any, card: Any, kind: str) -> Any:
         A fitted one.
     bags : Bags
         Dense.
-    card : torch.device
+    gpu : torch.device
         Where.
     kind : {"bags", "instances", "posteriors"}
         What is asked for.
     """
-    features_of = FeaturesOf(card, None)
+    features_of = FeaturesOf(gpu, None)
     if model.kernel == "rbf":
         landmarks = model.landmarks_.toarray() if hasattr(model.landmarks_, "indptr") else model.landmarks_
-        features_of = FeaturesOf(card, model._scaling, Kernel(landmarks, model.sigma2_, None))
+        features_of = FeaturesOf(gpu, model._scaling, Kernel(landmarks, model.sigma2_, None))
     coef, intercept = model._weights
     n_labels, _, M, d = coef.shape
     given = coef.transpose(1, 2, 0, 3).reshape(-1, d).T, intercept.transpose(1, 2, 0).ravel()
-    W, b = (as_tensor(np.ascontiguousarray(v, dtype=np.float64)).to(card) for v in given)
+    W, b = (as_tensor(np.ascontiguousarray(v, dtype=np.float64)).to(gpu) for v in given)
     offsets = np.asarray(bags.offsets)
     r = np.empty((len(bags) if kind == "bags" else bags.n_instances, n_labels))
     plus = np.empty((bags.n_instances, n_labels, M)) if kind == "posteriors" else None
@@ -436,11 +384,11 @@ def predicted_on_card(model: Any, bags: Any, card: Any, kind: str) -> Any:
     def work(n_rows: int) -> None:
         bounds = list(runs(offsets, n_rows))
         rows = [(int(offsets[first]), int(offsets[last])) for first, last in bounds]
-        for (first, last), (i, j), X in zip(bounds, rows, streamed(bags.X, rows, card)):
+        for (first, last), (i, j), X in zip(bounds, rows, streamed(bags.X, rows, gpu)):
             F = torch.addmm(b, features_of(X), W).view(len(X), 2 * M, n_labels)
             odds, shares, _ = log_odds(F)
             if kind == "bags":
-                at = Segments.of(offsets[first : last + 1] - offsets[first], card)
+                at = Segments.of(offsets[first : last + 1] - offsets[first], gpu)
                 r[first:last] = fetched(_reduce(odds.contiguous(), at, "max"))
             else:
                 r[i:j] = fetched(odds)

@@ -1,4 +1,4 @@
-"""The losses of `card` for a card in one loop: every bag and column by a thread of its own, in row order."""
+"""The losses of `gpu` in one loop: every bag and column by a thread of its own, in row order."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import pytest
 from mm_mil_problems import losses_of, smooth_objective
 from scipy import sparse
 
-from bagwise.models.mm_mil import objective as obj
+from bagwise.models.mm_mil import fit_em as obj
 from bagwise.models.mm_mil.fit_features import gaussian_kernel, whitening
 from bagwise.models.mm_mil.kernels import instance_posteriors
 
@@ -120,7 +120,7 @@ def test_smooth_value_is_log_sum_exp_of_log_odds():
 def test_chunks_and_sparse_features_change_nothing(monkeypatch):
     Phi, offsets, labels, P = small_problem(n_bags=30)
     whole = smooth_objective(Phi, offsets, labels, 3, 0.1, 0.1)(P.ravel())
-    monkeypatch.setattr(obj, "_CHUNK", 10)
+    monkeypatch.setattr("bagwise.models.mm_mil.fit_smooth._CHUNK", 10)
     cut = smooth_objective(Phi, offsets, labels, 3, 0.1, 0.1)
     assert len(cut.losses._chunks) > 3
     for other in (cut, smooth_objective(sparse.csr_array(Phi), offsets, labels, 3, 0.1, 0.1)):

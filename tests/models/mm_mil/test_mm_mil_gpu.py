@@ -1,11 +1,11 @@
-"""MM-MIL with tensors against the compiled loops, and whole fits; on a card where there is one."""
+"""MM-MIL with tensors against the compiled loops, and whole fits; on a GPU where there is one."""
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'bagwise[torch]')")
 
-from mm_mil_problems import losses_of  # noqa: E402
+from mm_mil_problems import label_problem, losses_of  # noqa: E402
 from sklearn.model_selection import ParameterGrid  # noqa: E402
 from small_card import full, no_room_beyond  # noqa: E402
 
@@ -16,21 +16,16 @@ from bagwise.compute.scaling import Scaling  # noqa: E402
 from bagwise.compute.torch_ops import Segments  # noqa: E402
 from bagwise.datasets import make_sub_concepts  # noqa: E402
 from bagwise.models import MMMIL, OneVsRestMIL  # noqa: E402
-from bagwise.models.mm_mil import estimator
-from bagwise.models.mm_mil import gpu as card_features
-from bagwise.models.mm_mil import gpu as card_room
+from bagwise.models.mm_mil import estimator  # noqa: E402
+from bagwise.models.mm_mil import gpu as gpu_steps  # noqa: E402
+from bagwise.models.mm_mil.fit import inherited_losses  # noqa: E402
 from bagwise.models.mm_mil.fit_features import gaussian_kernel, landmark_kernel  # noqa: E402
-from bagwise.models.mm_mil.gpu import (  # noqa: E402
-    Answers,  # noqa: E402
-    CardFeatures,
-    FeaturesOf,
-)
+from bagwise.models.mm_mil.fit_smooth import BagLosses  # noqa: E402
+from bagwise.models.mm_mil.gpu import Answers, FeaturesOf, GpuFeatures  # noqa: E402
 from bagwise.models.mm_mil.kernels import instance_posteriors  # noqa: E402
-from bagwise.models.mm_mil.objective import BagLosses  # noqa: E402
-from bagwise.models.mm_mil.problem import Problem, inherited_losses  # noqa: E402
 
-CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no card"))
-DEVICES = pytest.mark.parametrize("device", ["cpu", CARD])
+GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))
+DEVICES = pytest.mark.parametrize("device", ["cpu", GPU])
 PLAIN = Scaling("none", np.zeros(4), np.ones(4))
 
 
@@ -48,11 +43,11 @@ def small(seed=0, n_bags=30, n_labels=3):
 
 
 def answers(X, offsets, Y, device, **how):
-    return Answers(CardFeatures(X, FeaturesOf(torch.device(device), PLAIN), 4, **how), offsets, Y)
+    return Answers(GpuFeatures(X, FeaturesOf(torch.device(device), PLAIN), 4, **how), offsets, Y)
 
 
 def on_device(monkeypatch, device):
-    """What ``device="cuda"`` stands for: torch's processor where there is no card."""
+    """What ``device="cuda"`` stands for: torch's processor where there is no GPU."""
     if device == "cpu":
         monkeypatch.setattr(
             estimator, "card_for", lambda name, _: torch.device("cpu") if name == "cuda" else None
@@ -68,7 +63,7 @@ def test_losses_and_gradients_are_those_of_the_compiled_loops(device, M, size):
     F = size * rng.normal(size=(offsets[-1], 2 * M, 3))
     there = torch.as_tensor(F.copy()).to(device)
     signs = torch.as_tensor(1.0 - 2.0 * Y).to(device)
-    smooth, hard, G = card_room.losses(
+    smooth, hard, G = gpu_steps.losses(
         there, Segments.of(offsets, device), signs, torch.as_tensor(sharpness).to(device)
     )
     for q in range(3):
@@ -78,7 +73,7 @@ def test_losses_and_gradients_are_those_of_the_compiled_loops(device, M, size):
         np.testing.assert_allclose(G[:, :, q].cpu().numpy(), expected, atol=1e-11)
         r, plus = np.empty(len(F)), np.empty((len(F), M))
         instance_posteriors(given, r, plus)
-        found = card_room.log_odds(torch.as_tensor(F).to(device))
+        found = gpu_steps.log_odds(torch.as_tensor(F).to(device))
         np.testing.assert_allclose(found[0][:, q].cpu().numpy(), r, rtol=1e-9, atol=1e-11 * size)
         np.testing.assert_allclose(found[1][:, :, q].cpu().numpy(), plus, atol=1e-11)
 
@@ -89,9 +84,9 @@ def test_bags_too_long_for_one_thread(device, monkeypatch):
     F = torch.as_tensor(rng.normal(size=(offsets[-1], 4, 3))).to(device)
     given = Segments.of(offsets, device), torch.as_tensor(1.0 - 2.0 * Y).to(device)
     v = torch.tensor([1.0, 3.0, 10.0], dtype=torch.float64, device=device)
-    expected = card_room.losses(F.clone(), *given, v)
-    monkeypatch.setattr(card_room, "_LONGEST", 2)
-    for one, other in zip(card_room.losses(F, *given, v), expected):
+    expected = gpu_steps.losses(F.clone(), *given, v)
+    monkeypatch.setattr(gpu_steps, "_LONGEST", 2)
+    for one, other in zip(gpu_steps.losses(F, *given, v), expected):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
@@ -99,7 +94,7 @@ def test_bags_too_long_for_one_thread(device, monkeypatch):
 @pytest.mark.parametrize("resident", [True, False])
 def test_questions_of_several_labels_are_answered_as_one_by_one(device, resident, monkeypatch):
     X, offsets, Y, rng = small(1)
-    monkeypatch.setattr(card_room, "_CELLS", 100)  # several pieces
+    monkeypatch.setattr(gpu_steps, "_CELLS", 100)  # several pieces
     asked = answers(X, offsets, Y, device, resident=resident)
     labels = Y.astype(np.float64)
     points = [rng.normal(size=(5, 4)) for _ in range(2)]
@@ -112,7 +107,7 @@ def test_questions_of_several_labels_are_answered_as_one_by_one(device, resident
             ("losses", 1, points[0][:, :2], 1.0, weights),
             ("activation", centres),
             ("losses", 0, points[1], 10.0, None),
-            ("rows", expert, bags, rows),
+            ("rows", expert, {0: (bags, rows)}),
         ]
     )
     expected = [
@@ -124,11 +119,11 @@ def test_questions_of_several_labels_are_answered_as_one_by_one(device, resident
     for k in (0, 1, 3):
         np.testing.assert_allclose(found[k][:2], expected[k][:2], rtol=1e-12)
         np.testing.assert_allclose(found[k][2], expected[k][2], atol=1e-11)
-    problem = Problem(X, offsets, labels[:, 0], 2, 0.1, 0.1)
+    problem = label_problem(X, offsets, labels[:, 0], 2, 0.1, 0.1)
     assert found[2][0] / found[2][1] == pytest.approx(problem.activation(centres))
     best = [offsets[b] + np.argmax(X[offsets[b] : offsets[b + 1]] @ expert[:-1]) for b in bags]
-    np.testing.assert_allclose(found[4][0], X[best])
-    np.testing.assert_allclose(found[4][1], X[rows])
+    np.testing.assert_allclose(found[4][0][0], X[best])
+    np.testing.assert_allclose(found[4][1][0], X[rows])
     assert len(asked._pieces[1]) > 1
 
 
@@ -138,15 +133,15 @@ def test_a_pass_that_does_not_fit_is_made_in_smaller_pieces(device, monkeypatch)
     asked = answers(X, offsets, Y, device)
     question = [("losses", 0, rng.normal(size=(5, 6)), 3.0, None)]
     expected = asked(question)[0]
-    tried = no_room_beyond(monkeypatch, card_room, "losses", 20)
+    tried = no_room_beyond(monkeypatch, gpu_steps, "losses", 20)
     asked.cells = 6 * len(X)
     for _ in range(2):
         found = asked(question)[0]
         np.testing.assert_allclose(found[:2], expected[:2], rtol=1e-12)
         np.testing.assert_allclose(found[2], expected[2], atol=1e-12)
     assert sum(n > 20 for n in tried) <= 4  # and stay so
-    monkeypatch.setattr(card_room, "losses", full)
-    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"does not fit the card; use device='cpu'"):
+    monkeypatch.setattr(gpu_steps, "losses", full)
+    with pytest.raises(torch.cuda.OutOfMemoryError, match="use device='cpu'"):
         asked(question)
 
 
@@ -154,9 +149,9 @@ def test_a_pass_that_does_not_fit_is_made_in_smaller_pieces(device, monkeypatch)
 def test_features_that_do_not_fit_are_made_in_every_pass(device, monkeypatch):
     X, _, _, _ = small(3)
 
-    monkeypatch.setattr(card_features, "moved", full)
+    monkeypatch.setattr(gpu_steps, "moved", full)
     kernel = landmark_kernel(lambda rows: X[rows], len(X), 10, 0.5, np.random.RandomState(0))
-    features = CardFeatures(X, FeaturesOf(torch.device(device), PLAIN, kernel), kernel.whitening.shape[1])
+    features = GpuFeatures(X, FeaturesOf(torch.device(device), PLAIN, kernel), kernel.whitening.shape[1])
     assert features.kept is None
     expected = gaussian_kernel(X, kernel.landmarks, kernel.sigma2) @ kernel.whitening
     found = torch.cat(list(features.runs([(0, 11), (11, len(X))]))).cpu().numpy()
@@ -203,7 +198,7 @@ def test_models_that_learn_side_by_side_are_those_that_learn_alone(device, n_lab
         return answer(self, questions)
 
     monkeypatch.setattr(Answers, "__call__", counted)
-    monkeypatch.setattr(card_room, "_SIDE_BY_SIDE", 9 * n_labels)  # 3 models with 3 starts at a time
+    monkeypatch.setattr(gpu_steps, "_SIDE_BY_SIDE", 9 * n_labels)  # 3 models with 3 starts at a time
     together = [MMMIL(device="cuda", **shared, **each) for each in grid]
     fit_several(together, data.bags, data.Y)
     assert max(passes) > 3 * n_labels  # more than one model asks at a time
@@ -222,7 +217,7 @@ def test_scores_do_not_depend_on_pieces(device, monkeypatch):
     expected = model.decision_function(data.bags), model.instance_scores(data.bags)
     clusters = model.bag_clusters(data.bags)
     on_device(monkeypatch, device)
-    tried = no_room_beyond(monkeypatch, card_room, "log_odds", 50)
+    tried = no_room_beyond(monkeypatch, gpu_steps, "log_odds", 50)
     model.device = "cuda"
     np.testing.assert_allclose(model.decision_function(data.bags), expected[0], atol=1e-9)
     np.testing.assert_allclose(model.instance_scores(data.bags), expected[1], atol=1e-9)
@@ -242,7 +237,7 @@ def test_model_files_load_on_either_device(device, tmp_path, monkeypatch):
     save(model, tmp_path / "model.bagwise")
     monkeypatch.undo()
     loaded = load(tmp_path / "model.bagwise")
-    assert loaded.device == ("cuda" if card_there() else "auto")  # where there is no card, it does without
+    assert loaded.device == ("cuda" if card_there() else "auto")  # where there is no GPU, it does without
     np.testing.assert_allclose(
         loaded.set_params(device="cpu").decision_function(data.bags), scores, atol=1e-9
     )
@@ -252,13 +247,19 @@ def test_model_files_load_on_either_device(device, tmp_path, monkeypatch):
 def test_what_stays_on_the_processor(monkeypatch):
     data = generated(40, 1)
     on_device(monkeypatch, "cpu")
-    monkeypatch.setattr(card_room, "learn_on_card", lambda *_: pytest.fail("went to the card"))
-    MMMIL(1, solver="em", max_iter=2, device="cuda").fit(data.bags, data.Y)
-    sparse = Bags(np.eye(40)[np.arange(80) % 40], np.arange(0, 81, 2))
-    MMMIL(1, max_iter=2, tol=0.1, device="cuda").fit(sparse, data.Y)  # counts as text
+    text = Bags(np.eye(40)[np.arange(80) % 40], np.arange(0, 81, 2))
+    went = []
+    learn = gpu_steps.learn_on_gpu
+    monkeypatch.setattr(gpu_steps, "learn_on_gpu", lambda *given: went.append(given) or learn(*given))
+    for bags, solver in ((data.bags, "em"), (text, "smooth"), (data.bags, "smooth")):
+        settings = {"solver": solver, "max_iter": 2, "tol": 0.1, "random_state": 0}
+        model = MMMIL(1, device="cuda", **settings).fit(bags, data.Y)
+        expected = MMMIL(1, device="cpu", **settings).fit(bags, data.Y)
+        np.testing.assert_allclose(model.expert_coef_, expected.expert_coef_, atol=1e-6)
+        assert len(went) == (bags is data.bags and solver == "smooth")
 
 
-def test_one_against_the_rest_goes_to_the_card_label_by_label(monkeypatch):
+def test_one_against_the_rest_goes_to_the_gpu_label_by_label(monkeypatch):
     data = generated(60, 2)
     settings = {"n_clusters": 1, "random_state": 0, "max_iter": 20}
     on_device(monkeypatch, "cpu")
