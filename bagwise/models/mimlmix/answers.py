@@ -11,9 +11,9 @@ from bagwise.bags import MultiViewBags
 from bagwise.base import NO_LABEL, MIMLClassifier
 from bagwise.errors import DataError
 from bagwise.metrics import top_labels
-from bagwise.models.mimlmix.parts import as_views
+from bagwise.models.mimlmix.fit_em import as_views
 from bagwise.models.mimlmix.predict import infer_within, predict_views
-from bagwise.models.mimlmix.settings import distribution_of
+from bagwise.models.mimlmix.tune import distribution_of
 
 
 class MixtureAnswers(MIMLClassifier):

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from bagwise.base import Traits
 from bagwise.base.parameters import Choice, Flag, Number, PerView, Seed, Whole
-from bagwise.models.mimlmix.learner import MixtureLearner
+from bagwise.models.mimlmix.fit import MixtureLearner
 
 _AUTO = Choice("auto")
 

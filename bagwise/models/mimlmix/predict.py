@@ -10,14 +10,13 @@ from scipy import sparse
 
 from bagwise.bags import Bags, runs
 from bagwise.compute.numeric import frozen
-from bagwise.models.mimlmix import count_kernels, kernels
-from bagwise.models.mimlmix.em import starts
-from bagwise.models.mimlmix.gaussian import log_densities, standardised
-from bagwise.models.mimlmix.loops import infer, spread
-from bagwise.models.mimlmix.loops import phi as share_out
-from bagwise.models.mimlmix.topic_kernels import draw_tokens
-from bagwise.models.mimlmix.topics import fold_in, label_sets, transposed
-from bagwise.models.mimlmix.views import as_long, is_token_view, sum_rows
+from bagwise.models.mimlmix import kernels
+from bagwise.models.mimlmix import kernels as count_kernels
+from bagwise.models.mimlmix.fit_em import starts
+from bagwise.models.mimlmix.fit_views import as_long, is_token_view, log_densities, standardised, sum_rows
+from bagwise.models.mimlmix.kernels import infer, spread
+from bagwise.models.mimlmix.kernels import phi as share_out
+from bagwise.models.mimlmix.kernels_topics import draw_tokens, fold_in, label_sets, transposed
 
 _SWEEPS = 100  # limit of E-step sweeps from a cold start
 _ROOM = 1 << 24  # numbers in the block of likelihoods of one batch (128 MiB)

@@ -13,9 +13,9 @@ from bagwise.base.parameters import Choice, Number, PerView, Seed, Whole
 from bagwise.compute.numeric import frozen
 from bagwise.compute.segment import segment_sum
 from bagwise.models._shared.scores import best_offset
-from bagwise.models.mimlmix.parts import as_views
-from bagwise.models.mimlmix.settings import by_view
-from bagwise.models.mimlmix.topics import choose_n_topics, fit_topics, label_distributions
+from bagwise.models.mimlmix.fit_em import as_views
+from bagwise.models.mimlmix.kernels_topics import choose_n_topics, fit_topics, label_distributions
+from bagwise.models.mimlmix.tune import by_view
 from bagwise.models.topics.base import TopicClassifier
 from bagwise.models.topics.gibbs import Sampler, answer, lay_out, train
 from bagwise.models.topics.gibbs_kernels import Answer

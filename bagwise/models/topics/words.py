@@ -12,7 +12,7 @@ from bagwise.compute.parts import held
 from bagwise.compute.scaling import apply_scaling, learn_scaling
 from bagwise.errors import DataError, quoted
 from bagwise.models._shared.codebook import learn_codebook, nearest_word
-from bagwise.models.mimlmix.kinds import kind_of
+from bagwise.models.mimlmix.fit_kinds import kind_of
 from bagwise.models.svm.base import short_indices
 
 __all__ = ["learn_words", "n_words_of", "word_counts"]

@@ -10,10 +10,11 @@ from scipy.stats import multivariate_normal
 
 from bagwise import MultiViewBags
 from bagwise.datasets.mimlmix_like import make_mimlmix_like
-from bagwise.models.mimlmix import kernels, loops
-from bagwise.models.mimlmix import views as _mimlmix_views
-from bagwise.models.mimlmix.em import Layout, collect_statistics, train, view_weights
+from bagwise.models.mimlmix import fit_views as _mimlmix_views
+from bagwise.models.mimlmix import kernels
+from bagwise.models.mimlmix import kernels as loops
 from bagwise.models.mimlmix.estimator import MIMLMix
+from bagwise.models.mimlmix.fit_em import Layout, collect_statistics, train, view_weights
 
 # ---------------------------------------------------------------------- small problems
 

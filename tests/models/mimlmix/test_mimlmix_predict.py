@@ -11,14 +11,16 @@ from bagwise import Bags, MultiViewBags
 from bagwise.datasets.mimlmix_like import make_mimlmix_like
 from bagwise.errors import DataError
 from bagwise.metrics import average_precision
-from bagwise.models.mimlmix import kernels, loops, topic_kernels
-from bagwise.models.mimlmix.em import Layout
+from bagwise.models.mimlmix import kernels
+from bagwise.models.mimlmix import kernels as loops
+from bagwise.models.mimlmix import kernels_topics as topic_kernels
 from bagwise.models.mimlmix.estimator import MIMLMix
-from bagwise.models.mimlmix.topics import (
+from bagwise.models.mimlmix.fit_em import Layout
+from bagwise.models.mimlmix.kernels_topics import (
     fold_in,
     transposed,
 )
-from bagwise.models.mimlmix.topics import label_sets as ragged_sets
+from bagwise.models.mimlmix.kernels_topics import label_sets as ragged_sets
 
 
 def slow_algorithm_3(logp, weights_of_rows, eta, xi, beta, alpha_topic, sharp_topics, n_fold):

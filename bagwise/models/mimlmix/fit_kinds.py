@@ -22,7 +22,7 @@ from bagwise.bags import Bags
 from bagwise.compute.parts import Parts, map_parts, map_reduce
 from bagwise.compute.scaling import TEXT_SHARE, scaling_of
 from bagwise.errors import DataError, quoted
-from bagwise.models.mimlmix.settings import by_view
+from bagwise.models.mimlmix.tune import by_view
 
 _ZEROS_OF_COUNTS = 0.75  # share of zeros from which whole numbers are taken for counts of words
 _MANY = 256  # features in use from which a sparse view is not made dense unless it is said to be Gaussian
