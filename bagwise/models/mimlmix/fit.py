@@ -1,4 +1,7 @@
-"""How the mixture learns: settings from held-out bags, topics, EM, and further batches."""
+"""How the mixture learns: settings from held-out bags, topics, EM; and batch by batch.
+
+Batches are learned by stochastic variational inference: averaged statistics move by ever shorter steps.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,10 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from bagwise.bags import Bags
-from bagwise.base.blocks import blocks_in_memory, evenly, gathered
-from bagwise.base.parameters import check_parameters
+from bagwise.base.blocks import Blocks, blocks_in_memory, evenly, gathered
 from bagwise.compute.threads import small_products
 from bagwise.errors import DataError
-from bagwise.models.mimlmix import tune as settings_of
-from bagwise.models.mimlmix.answers import MixtureAnswers
+from bagwise.models.mimlmix import tune
 from bagwise.models.mimlmix.fit_em import (
     Components,
     Layout,
@@ -32,187 +33,129 @@ from bagwise.models.mimlmix.kernels_topics import (
     label_distributions,
     topic_shares,
 )
-from bagwise.models.mimlmix.tune import Held, best_threshold, choose_settings, held_out_threshold
 
+_FORGETTING = 0.8
+_SWEEPS = 30  # gamma starts cold in every batch
+_STATISTICS = {"counts": ("S",), "gaussian": ("mass", "first", "second")}
 _SEED_LIMIT = 2**31 - 1
 _MOST_COMPARED, _MOST_SETS = 4300, 200_000  # bags of several parts behind settings, and behind topics
 
 
-class MixtureLearner(MixtureAnswers):
-    """Learns from blocks of bags; the parameters are those of `MIMLMix`."""
+def learn(model: Any, blocks: Blocks) -> None:
+    """Learn from blocks of bags; shards of one part, too, are no more than bags in memory."""
+    if len(blocks) == 1:
+        blocks = blocks_in_memory(*blocks.only()[:2])
+    with small_products(0.0):  # labels are spread over the cores; each product stays on its own
+        _learn(model, blocks)
 
-    alpha_topic: float
-    topic_smoothing: float
-    max_iter: int
-    max_inner: int
-    tol: float
-    mode: str
-    unlabelled: str
-    random_state: Any
 
-    def _fit(self, bags, Y):
-        self._fit_blocks(blocks_in_memory(bags, Y))
+def _learn(model, blocks):
+    rng = check_random_state(model.random_state)
+    blocks, known, sets = _set_up(model, blocks)
+    views = view_parts(blocks)
+    hypers = view_settings(model, views, len(model.components_))
+    model.view_kinds_ = {v: hyper["kind"] for v, hyper in hypers.items()}
+    _warn_of_silent_views(hypers)
+    given = tune.given_settings(model, len(views))
+    model._fixed = tune.fixed_settings(model, list(views), rng.randint(_SEED_LIMIT))
+    n_topics = given.pop("n_topics")
+    if n_topics == "auto":
+        n_topics = choose_n_topics(sets, rng, alpha=model.alpha_topic, smoothing=model.topic_smoothing)
+    flat = tune.flat_settings(given, hypers)
+    model.search_ = []
+    if "auto" in flat.values() or model.sets == "threshold":
+        flat = _search(model, blocks, sets, hypers, flat, n_topics, rng)
+    settings = tune.nested_settings(flat)
+    model.settings_ = {**settings, "n_topics": n_topics}
+    hypers = tune.with_smoothing(hypers, settings)
+    _keep_topics(model, _label_topics(model, blocks, sets, n_topics, rng))
+    if len(blocks) == 1:
+        layout = Layout(as_views(blocks.only().bags), sets, hypers)
+    else:
+        n_features = getattr(model, "view_features_in_", {"instances": model.n_features_in_})
+        layout = OverParts(blocks, known, hypers, n_features)
+    found = train(
+        layout,
+        alpha=settings["alpha_train"],
+        tau=model._fixed["tau"],
+        max_iter=model.max_iter,
+        tol=model.tol,
+        tied_start=model._fixed["tied_start"],
+        max_inner=model.max_inner,
+    )
+    model.views_ = dict(zip(views, found.views))
+    model.view_weights_ = dict(zip(views, found.weights.tolist()))
+    model.elbo_ = model.objective_ = found.elbo
+    model.n_iter_ = found.n_iter
+    model.n_batches_, model.n_bags_seen_ = 1, len(sets)
 
-    def _fit_blocks(self, blocks):
-        if len(blocks) == 1:  # of shards with one part, too: they are no more than bags in memory
-            blocks = blocks_in_memory(*blocks.only()[:2])
-        with small_products(0.0):  # labels are spread over the cores; each product stays on its own
-            self._learn(blocks)
 
-    def _learn(self, blocks):
-        rng = check_random_state(self.random_state)
-        blocks, known, sets = self._set_up(blocks)
-        views = view_parts(blocks)
-        hypers = view_settings(self, views, len(self.components_))
-        self.view_kinds_ = {v: hyper["kind"] for v, hyper in hypers.items()}
-        self._warn_of_silent_views(hypers)
-        given = settings_of.given_settings(self, len(views))
-        self._fixed = settings_of.fixed_settings(self, list(views), rng.randint(_SEED_LIMIT))
-        n_topics = given.pop("n_topics")
-        if n_topics == "auto":
-            n_topics = choose_n_topics(sets, rng, alpha=self.alpha_topic, smoothing=self.topic_smoothing)
-        flat = settings_of.flat_settings(given, hypers)
-        self.search_: list[tuple[dict[str, Any], float]] = []
-        if "auto" in flat.values() or self.sets == "threshold":
-            flat = self._search(blocks, sets, hypers, flat, n_topics, rng)
-        settings = settings_of.nested_settings(flat)
-        self.settings_ = {**settings, "n_topics": n_topics}
-        hypers = settings_of.with_smoothing(hypers, settings)
-        self._keep_topics(self._label_topics(blocks, sets, n_topics, rng))
-        found = train(
-            self._layout(blocks, known, sets, hypers),
-            alpha=settings["alpha_train"],
-            tau=self._fixed["tau"],
-            max_iter=self.max_iter,
-            tol=self.tol,
-            tied_start=self._fixed["tied_start"],
-            max_inner=self.max_inner,
-        )
-        self.views_ = dict(zip(views, found.views))
-        self.view_weights_ = dict(zip(views, found.weights.tolist()))
-        self.elbo_ = self.objective_ = found.elbo
-        self.n_iter_ = found.n_iter
-        self.n_batches_, self.n_bags_seen_ = 1, len(sets)
+def _search(model, blocks, sets, hypers, flat, n_topics, rng):
+    """Settings that held-out bags choose; of several parts those of some bags."""
+    if len(blocks) == 1:
+        bags = blocks.only().bags
+    else:
+        some = evenly(len(sets), _MOST_COMPARED)
+        bags, sets = gathered(blocks, some).bags, sets[some]
+    held = tune.Held(as_views(bags), sets, model._n_real, hypers, model._fixed, rng)
+    held.fit_topics(n_topics, model.topic_smoothing)
+    flat, model.search_ = tune.choose_settings(held, flat)
+    if model.sets == "threshold":
+        model.threshold_ = tune.held_out_threshold(held, flat)
+    return flat
 
-    def _search(self, blocks, sets, hypers, flat, n_topics, rng):
-        """Settings that held-out bags choose; of several parts those of some bags."""
-        if len(blocks) == 1:
-            bags = blocks.only().bags
-        else:
-            some = evenly(len(sets), _MOST_COMPARED)
-            bags, sets = gathered(blocks, some).bags, sets[some]
-        held = Held(as_views(bags), sets, self._n_real, hypers, self._fixed, rng)
-        held.fit_topics(n_topics, self.topic_smoothing)
-        flat, self.search_ = choose_settings(held, flat)
-        if self.sets == "threshold":
-            self.threshold_ = held_out_threshold(held, flat)
-        return flat
 
-    def _label_topics(self, blocks, sets, n_topics, rng):
-        """Labels per topic; of several parts those of some label sets, as many as there are bags."""
-        some = np.arange(len(sets)) if len(blocks) == 1 else evenly(len(sets), _MOST_SETS)
-        counts = fit_topics(sets[some], n_topics, rng, alpha=self.alpha_topic)
-        return counts * (len(sets) / len(some))
+def _label_topics(model, blocks, sets, n_topics, rng):
+    """Labels per topic; of several parts those of some label sets, as many as there are bags."""
+    some = np.arange(len(sets)) if len(blocks) == 1 else evenly(len(sets), _MOST_SETS)
+    counts = fit_topics(sets[some], n_topics, rng, alpha=model.alpha_topic)
+    return counts * (len(sets) / len(some))
 
-    def _layout(self, blocks, known, sets, hypers):
-        if len(blocks) == 1:
-            return Layout(as_views(blocks.only().bags), sets, hypers)
-        n_features = getattr(self, "view_features_in_", {"instances": self.n_features_in_})
-        return OverParts(blocks, known, hypers, n_features)
 
-    def _set_up(self, blocks):
-        """Components of the model and the label sets over them; bags that teach nothing are left out."""
-        Y = blocks.labels()[0]
-        self._labels_seen, self._label_sets_seen = 0, 0
-        self._count_labels(Y)
-        components = np.flatnonzero(Y.any(axis=0))
-        empty = ~Y.any(axis=1)
-        self._n_real, self._n_labels = len(components), Y.shape[1]
-        background = bool(empty.any() and self.unlabelled == "background" and self.mode != "paper")
-        known = Components(components, background)
-        if empty.any() and not background:
-            some = gathered(blocks, np.flatnonzero(empty)[:3]).bags.bag_ids
-            if empty.all():
-                named = ", ".join(repr(i) for i in some.tolist())
-                raise DataError(f"no training bag carries a label (bags {named}, ...): nothing to learn")
-            _warn_of_left_out(some, empty)
-            blocks, Y = blocks.take(np.flatnonzero(~empty)), Y[~empty]
-        self.components_ = np.append(components, Y.shape[1]) if background else components
-        return blocks, known, known.sets(Y)
+def _set_up(model, blocks):
+    """Components of the model and the label sets over them; bags that teach nothing are left out."""
+    Y = blocks.labels()[0]
+    model._labels_seen, model._label_sets_seen = 0, 0
+    _count_labels(model, Y)
+    components = np.flatnonzero(Y.any(axis=0))
+    empty = ~Y.any(axis=1)
+    model._n_real, model._n_labels = len(components), Y.shape[1]
+    background = bool(empty.any() and model.unlabelled == "background" and model.mode != "paper")
+    known = Components(components, background)
+    if empty.any() and not background:
+        some = gathered(blocks, np.flatnonzero(empty)[:3]).bags.bag_ids
+        if empty.all():
+            named = ", ".join(repr(i) for i in some.tolist())
+            raise DataError(f"no training bag carries a label (bags {named}, ...): nothing to learn")
+        _warn_of_left_out(some, empty)
+        blocks, Y = blocks.take(np.flatnonzero(~empty)), Y[~empty]
+    model.components_ = np.append(components, Y.shape[1]) if background else components
+    return blocks, known, known.sets(Y)
 
-    def _count_labels(self, Y):
-        """L-bar over all bags seen so far."""
-        self._labels_seen += int(Y.sum())
-        self._label_sets_seen += len(Y)
-        self.n_top_ = max(1, round(self._labels_seen / self._label_sets_seen))
 
-    @staticmethod
-    def _warn_of_silent_views(hypers):
-        for v, hyper in hypers.items():
-            empty = hyper.pop("empty")
-            if not hyper["informative"]:
-                why = "no training bag has it" if empty else "all its instances are alike"
-                warnings.warn(f"view {v!r} says nothing ({why}) and gets no weight", stacklevel=6)
+def _count_labels(model, Y):
+    """L-bar over all bags seen so far."""
+    model._labels_seen += int(Y.sum())
+    model._label_sets_seen += len(Y)
+    model.n_top_ = max(1, round(model._labels_seen / model._label_sets_seen))
 
-    def _keep_topics(self, counts):
-        self._topic_counts = counts
-        share = counts.sum(axis=1) + 1e-12
-        self._topic_share = share / share.sum()
-        self._topics = label_distributions(counts, self.topic_smoothing)
-        self.label_topics_ = np.zeros((len(counts), self._n_labels))
-        real = self.components_[: self._n_real]
-        self.label_topics_[:, real] = self._topics[:, : self._n_real]
 
-    def partial_fit(self, X, y, classes=None):
-        """Learn from one more batch of bags by stochastic variational inference.
+def _warn_of_silent_views(hypers):
+    for v, hyper in hypers.items():
+        empty = hyper.pop("empty")
+        if not hyper["informative"]:
+            why = "no training bag has it" if empty else "all its instances are alike"
+            warnings.warn(f"view {v!r} says nothing ({why}) and gets no weight", stacklevel=6)
 
-        The first batch is learned as by `fit`, which fixes features, settings and view weights; every later
-        one moves the averaged statistics, and the threshold of ``sets="threshold"``, by a step of
-        (t + 1)^-0.8; L-bar is the mean over all bags seen. New labels may occur in later batches. May also
-        follow a `fit`.
 
-        Parameters
-        ----------
-        X : Bags, MultiViewBags, list of 2-D arrays, or table
-            The batch.
-        y : labels as in ``fit``
-            Their labels.
-        classes : array, optional
-            All classes, when ``y`` holds one class per bag and the first batch may lack some.
-
-        Returns
-        -------
-        self
-        """
-        if not hasattr(self, "views_"):
-            missing = np.setdiff1d(classes, y) if classes is not None and np.ndim(y) == 1 else np.empty(0)
-            if missing.size:
-                raise DataError(f"the first batch lacks the class {missing[0]!r}; make it larger")
-            return self.fit(X, y)
-        check_parameters(self, self._parameters)
-        bags = self._as_bags(X, reset=False)
-        Y = self._known_labels(y, bags)
-        self._count_labels(Y)
-        with_background = len(self.components_) > self._n_real
-        empty = ~Y.any(axis=1)
-        if empty.any() and not with_background:
-            _warn_of_left_out(bags.bag_ids[empty], empty)
-            bags, Y = bags[~empty], Y[~empty]
-            if not len(Y):
-                return self
-        if self.sets == "threshold":  # to the model the batch is as good as held out until it is learned
-            known = self.components_[: self._n_real]
-            best = best_threshold(Y[:, known].ravel(), self._infer(bags)[0][:, : self._n_real].ravel())
-            self.threshold_ += step_size(self) * (best - self.threshold_)
-        new = np.setdiff1d(np.flatnonzero(Y.any(axis=0)), self.components_)
-        if len(new):
-            grow(self, new)
-        sets = Y[:, self.components_[: self._n_real]]
-        if with_background:
-            sets = np.column_stack([sets, ~Y.any(axis=1)]).astype(np.int8)
-        with small_products(0.0):
-            stream_step(self, as_views(bags), np.ascontiguousarray(sets))
-        return self
+def _keep_topics(model, counts):
+    model._topic_counts = counts
+    share = counts.sum(axis=1) + 1e-12
+    model._topic_share = share / share.sum()
+    model._topics = label_distributions(counts, model.topic_smoothing)
+    model.label_topics_ = np.zeros((len(counts), model._n_labels))
+    real = model.components_[: model._n_real]
+    model.label_topics_[:, real] = model._topics[:, : model._n_real]
 
 
 def _warn_of_left_out(ids: np.ndarray, empty: Any) -> None:
@@ -220,13 +163,31 @@ def _warn_of_left_out(ids: np.ndarray, empty: Any) -> None:
     warnings.warn(f"{empty.sum()} bags without labels are left out: {some}, ...", stacklevel=6)
 
 
-# ----------------------------------------------------------------------
-# Stochastic variational inference for MIMLmix: batches of bags, averaged statistics
+# ---------------------------------------------------------------------- batch by batch
 
 
-_FORGETTING = 0.8
-_SWEEPS = 30  # gamma starts cold in every batch
-_STATISTICS = {"counts": ("S",), "gaussian": ("mass", "first", "second")}
+def learn_batch(model: Any, bags: Any, Y: np.ndarray) -> None:
+    """Learn from one more batch of bags, after the first ones."""
+    _count_labels(model, Y)
+    with_background = len(model.components_) > model._n_real
+    empty = ~Y.any(axis=1)
+    if empty.any() and not with_background:
+        _warn_of_left_out(bags.bag_ids[empty], empty)
+        bags, Y = bags[~empty], Y[~empty]
+        if not len(Y):
+            return
+    if model.sets == "threshold":  # to the model the batch is as good as held out until it is learned
+        known = model.components_[: model._n_real]
+        best = tune.best_threshold(Y[:, known].ravel(), model._infer(bags)[0][:, : model._n_real].ravel())
+        model.threshold_ += step_size(model) * (best - model.threshold_)
+    new = np.setdiff1d(np.flatnonzero(Y.any(axis=0)), model.components_)
+    if len(new):
+        grow(model, new)
+    sets = Y[:, model.components_[: model._n_real]]
+    if with_background:
+        sets = np.column_stack([sets, ~Y.any(axis=1)]).astype(np.int8)
+    with small_products(0.0):
+        stream_step(model, as_views(bags), np.ascontiguousarray(sets))
 
 
 def stream_step(model: Any, views: dict[str, Bags], sets: np.ndarray) -> None:
@@ -252,7 +213,7 @@ def stream_step(model: Any, views: dict[str, Bags], sets: np.ndarray) -> None:
         old = {"S": from_parts(learned["S"])} if learned["kind"] == "counts" else learned
         view.update({k: keep * old[k] + add * stats[k] for k in names})
     model.views_ = dict(zip(views, [view.export() for view in layout.views]))
-    model._keep_topics(keep * model._topic_counts + add * topics)
+    _keep_topics(model, keep * model._topic_counts + add * topics)
     model.n_bags_seen_ = n_now
     model.n_batches_ += 1
 

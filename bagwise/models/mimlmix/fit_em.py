@@ -17,11 +17,9 @@ from bagwise.compute.parts import map_reduce
 from bagwise.models.mimlmix.fit_views import CountView, GaussianView, from_parts, sparse_parts
 from bagwise.models.mimlmix.kernels import Bounds, Pairs, infer, phi
 
-__all__ = ["OverParts", "as_views", "view_names", "view_parts"]
-
-
 # Iterations after which view weights are estimated anew; no ascent step, so only twice.
 WEIGHT_ROUNDS = (4, 7)
+_SWEEPS = 30  # gamma starts cold in every pass
 
 
 class Layout:
@@ -237,15 +235,9 @@ def starts(sizes: np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
-# ----------------------------------------------------------------------
-# MIMLmix on shards: statistics of bags in parts, for the EM loop that bags in memory have
-#
+# ---------------------------------------------------------------------- shards
 # A pass gives every part the parameters of the views and adds up what its bags say. Gamma of a bag is not
-# kept between passes: it starts cold and takes more sweeps, so that a pass depends on the parameters
-# alone.
-
-
-_SWEEPS = 30  # gamma starts cold in every pass
+# kept between passes: it starts cold and takes more sweeps, so that a pass depends on the parameters alone.
 
 
 def as_views(bags: Any) -> dict[str, Bags]:
@@ -253,16 +245,13 @@ def as_views(bags: Any) -> dict[str, Bags]:
     return dict(bags.views) if isinstance(bags, MultiViewBags) else {"instances": bags}
 
 
-def view_names(blocks: Blocks) -> list[str]:
-    """Names of the views of all blocks."""
-    if len(blocks) == 1:
-        return list(as_views(blocks.only().bags))
-    return list(blocks.shards.view_names) or ["instances"]  # type: ignore[attr-defined]
-
-
 def view_parts(blocks: Blocks) -> dict[str, Any]:
     """The bags of every view, in parts."""
-    return {name: blocks.map(partial(_view, name)) for name in view_names(blocks)}
+    if len(blocks) == 1:
+        names = list(as_views(blocks.only().bags))
+    else:
+        names = list(blocks.shards.view_names) or ["instances"]  # type: ignore[attr-defined]
+    return {name: blocks.map(partial(_view, name)) for name in names}
 
 
 def _view(name: str, block: Block) -> Bags:

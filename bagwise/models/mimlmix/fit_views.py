@@ -2,8 +2,7 @@
 
 A view class knows four things: likelihoods of its rows (``fill``), its sufficient statistics (``collect``,
 additive over bags), the M-step (``update``) and the logarithm of the prior of its parameters (``log_prior``).
-Learned parameters leave as plain dictionaries (``export``) that prediction reads. Continuous views live in
-`gaussian`.
+Learned parameters leave as plain dictionaries (``export``) that prediction reads.
 """
 
 from __future__ import annotations
@@ -19,10 +18,11 @@ from bagwise.bags import Bags
 from bagwise.compute.numeric import frozen
 from bagwise.compute.threads import small_products
 from bagwise.models.mimlmix import kernels
-from bagwise.models.mimlmix import kernels as count_kernels
 from bagwise.models.mimlmix.kernels import spread
 
 _MAX_PIECES = 16
+_BLOCK = 4096  # rows that are copied at a time
+_LONG = 1e8  # nanoseconds that are worth asking the matrix library to use one thread, which takes 5 ms
 
 
 class ViewRows:
@@ -84,13 +84,13 @@ class CountView(ViewRows):
         places = np.diff(self.indptr) * self.n_labels
         row_place = np.concatenate([[0], np.cumsum(places)])[:-1]
         arrays = (self.indptr, self.data, self.multiplicity, self.n_labels, self.row_pair, row_place)
-        self.rows = count_kernels.CountRows(*(frozen(a) for a in arrays))
+        self.rows = kernels.CountRows(*(frozen(a) for a in arrays))
         found = np.empty(places.sum(), dtype=np.int32 if pattern.nnz < 2**31 else np.int64)
         where = [
             frozen(a)
             for a in (self.indices, label_start[self.row_bag], labels, pattern.indptr, pattern.indices)
         ]
-        spread(count_kernels.find_places, len(self.row_bag), self.rows, *where, found, pairs=len(found))
+        spread(kernels.find_places, len(self.row_bag), self.rows, *where, found, pairs=len(found))
         self.places = frozen(found)
         # As many pieces as keep adding them up cheaper than filling them; set by the data, not by the
         # threads.
@@ -113,7 +113,7 @@ class CountView(ViewRows):
     def collect(self, P: np.ndarray) -> dict[str, Any]:
         """Expected counts S_vyi of words and labels."""
         S = np.zeros((self.n_pieces, self.pattern.nnz))
-        spread(count_kernels.add_counts, self.n_pieces, self.rows, self.places, P, S, pairs=len(self.places))
+        spread(kernels.add_counts, self.n_pieces, self.rows, self.places, P, S, pairs=len(self.places))
         shape = self.pattern.shape
         self._own = sparse.csr_array((S.sum(axis=0), self.pattern.indices, self.pattern.indptr), shape)
         return {"S": self._own}
@@ -136,7 +136,7 @@ class CountView(ViewRows):
     def fill(self, P: np.ndarray, shift: np.ndarray) -> None:
         """Likelihoods of all pairs, eq. 1."""
         table = (self.places, frozen(self.table), self.tokens)
-        spread(count_kernels.fill_counts, len(self.row_bag), self.rows, *table, P, pairs=len(self.places))
+        spread(kernels.fill_counts, len(self.row_bag), self.rows, *table, P, pairs=len(self.places))
         if not self.tokens:
             self.scale(P, shift)
             shift[self.row_inst] += self.coefficient
@@ -210,15 +210,9 @@ def entries_at(S: Any, pattern: Any) -> np.ndarray:
     return np.where(have[at] == want, S.data[at], 0.0)
 
 
-# ----------------------------------------------------------------------
-# Continuous views of MIMLmix: a Gaussian per label, by matrix products label by label
-#
-# Each label is worked on by one thread whose matrix products stay on that thread
-# (`parallel.small_products` around the loops): results do not depend on the number of threads.
-
-
-_BLOCK = 4096  # rows that are copied at a time
-_LONG = 1e8  # nanoseconds that are worth asking the matrix library to use one thread, which takes 5 ms
+# ---------------------------------------------------------------------- continuous views
+# Each label is worked on by one thread whose matrix products stay on that thread (`small_products` around the
+# loops): results do not depend on the number of threads.
 
 
 class GaussianView(ViewRows):

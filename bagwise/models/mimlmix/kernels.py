@@ -22,6 +22,9 @@ from bagwise.compute.threads import cores, in_threads
 _TINY, _LEAST = 1e-290, 1e-300
 # Labels with a smaller share of a bag's mass are set aside until the last sweep, which sees all again.
 _NEGLIGIBLE = 1e-5
+# Roughly, in nanoseconds: what is worth another thread, and what one pair of an instance and a label costs.
+_WORTH_A_THREAD = 3e5
+_SWEEPS, _LOOK_UP = 50.0, 4.0
 
 
 class Pairs(NamedTuple):
@@ -199,10 +202,6 @@ def scale_rows(first, last, start, n_labels, instance, P, shift):
 # ---------------------------------------------------------------------- words
 
 
-# ----------------------------------------------------------------------
-# Compiled loops over words of count views: where they stand, their probabilities, expected counts
-
-
 class CountRows(NamedTuple):
     """Rows of a view of counts, and where each begins among the pairs and among their places."""
 
@@ -317,14 +316,7 @@ def rows_of_counts(first, last, X, S, prior, totals, tokens, place, P):
                     row[y] += X.data[t] * math.log1p(S.data[j] / prior[i])
 
 
-# ----------------------------------------------------------------------
-# How the loops of MIMLmix are spread over the cores: all of them, since it has no ``n_jobs``
-
-
-# Roughly, in nanoseconds: what is worth another thread, and what one pair of an instance and a label costs.
-_WORTH_A_THREAD = 3e5
-_SWEEPS, _LOOK_UP = 50.0, 4.0
-_TINY2 = 1e-290  # likelihoods below count as this
+# ---------------------------------------------------------------------- spread over the cores
 
 
 def spread(
@@ -368,7 +360,7 @@ def infer(pairs: Pairs, P: np.ndarray, alpha: np.ndarray, gamma: np.ndarray, bou
         own = slice(*pairs.label_start[bag : bag + 2])
         weight = pairs.weight[slice(*pairs.inst_start[bag : bag + 2])]
         block = P[slice(*pairs.pair_start[bag : bag + 2])]
-        log_p = np.log(np.maximum(block, _TINY2)).reshape(len(weight), -1)
+        log_p = np.log(np.maximum(block, _TINY)).reshape(len(weight), -1)
         gamma[own], psi[own] = _infer_in_logs(log_p, weight, alpha[own], start[own], bounds)
     return psi
 
@@ -387,7 +379,7 @@ def phi(pairs: Pairs, P: np.ndarray, psi: np.ndarray) -> np.ndarray:
         own = slice(*pairs.label_start[bag : bag + 2])
         first = pairs.pair_start[bag] + (m - pairs.inst_start[bag]) * (own.stop - own.start)
         row = slice(first, first + own.stop - own.start)
-        s = np.log(np.maximum(P[row], _TINY2)) + psi[own]
+        s = np.log(np.maximum(P[row], _TINY)) + psi[own]
         log_r[m] = logsumexp(s)
         P[row] = np.exp(s - log_r[m])
     return log_r

@@ -1,4 +1,7 @@
-"""Compiled loops over label sets: latent Dirichlet allocation by zeroth-order collapsed variational Bayes."""
+"""Topics of labels: latent Dirichlet allocation over label sets by zeroth-order collapsed variational Bayes.
+
+Compiled loops, and what is made of them: topics, their number, and how well they complete label sets.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from bagwise.metrics import average_precision
 from bagwise.models.mimlmix.fit_em import starts
 from bagwise.models.mimlmix.kernels import aligned, spread
 
+CANDIDATES = (1, 5, 10, 20, 50, 100, 200)  # numbers of topics
+_PIECES = 4  # of the label sets, each with a table of counts, whatever the number of threads
 _NEGLIGIBLE = 1e-4  # share of a label set below which a topic is set aside
 
 
@@ -193,12 +198,7 @@ def draw_tokens(first, last, tokens, n_draws, state, drawn):
             drawn[n, k] += 1.0
 
 
-# ----------------------------------------------------------------------
-# The topic-label part of MIMLmix: topics of labels, their number, and how well they complete label sets
-
-
-_PIECES = 4
-CANDIDATES = (1, 5, 10, 20, 50, 100, 200)
+# ---------------------------------------------------------------------- topics, their number, what they know
 
 
 def fit_topics(
@@ -286,7 +286,7 @@ def fold_in(sets: Any, beta: np.ndarray, alpha: float, sharp: bool, max_sweeps: 
 
     def loop(first: int, last: int) -> None:
         room = TopicRoom.make(n_topics, widest)
-        fold_in(first, last, sets, beta, float(alpha), sharp, max_sweeps, theta, room)
+        fold_in_sets(first, last, sets, beta, float(alpha), sharp, max_sweeps, theta, room)
 
     pairs = len(sets.labels) * n_topics
     spread(loop, n_sets, pairs=pairs, cost=10.0, work=sets.start + np.arange(n_sets + 1))

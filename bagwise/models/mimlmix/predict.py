@@ -11,7 +11,6 @@ from scipy import sparse
 from bagwise.bags import Bags, runs
 from bagwise.compute.numeric import frozen
 from bagwise.models.mimlmix import kernels
-from bagwise.models.mimlmix import kernels as count_kernels
 from bagwise.models.mimlmix.fit_em import starts
 from bagwise.models.mimlmix.fit_views import as_long, is_token_view, log_densities, standardised, sum_rows
 from bagwise.models.mimlmix.kernels import infer, spread
@@ -244,10 +243,10 @@ def _fill_counts(rows: _Rows, view: dict[str, Any], place: np.ndarray, P: np.nda
     statistics = (as_long(S["indptr"]), as_long(S["indices"]), S["data"])
     totals = view["totals"] + view["kappa"]
     spread(
-        count_kernels.rows_of_counts,
+        kernels.rows_of_counts,
         len(place),
-        count_kernels.Csr(*(frozen(a) for a in data)),
-        count_kernels.Csr(*(frozen(a) for a in statistics)),
+        kernels.Csr(*(frozen(a) for a in data)),
+        kernels.Csr(*(frozen(a) for a in statistics)),
         frozen(view["kappa"] * view["background"]),
         frozen(1.0 / totals if rows.tokens else np.log(totals)),
         rows.tokens,
@@ -289,3 +288,25 @@ def infer_within(
         for v, bags in views.items():
             phi[v][bags.offsets[a] : bags.offsets[b]] = P[places[v]]
     return phi
+
+
+def distribution_of(learned: dict[str, Any], component: int) -> dict[str, np.ndarray]:
+    """Distribution of one component in the units of the data; constant features have no variance."""
+    if learned["kind"] == "counts":
+        parts = learned["S"]
+        words = np.repeat(np.arange(parts["shape"][0]), np.diff(parts["indptr"]))
+        own = parts["indices"] == component
+        S = np.bincount(words[own], parts["data"][own], minlength=parts["shape"][0])
+        kappa = learned["kappa"]
+        return {"words": (S + kappa * learned["background"]) / (learned["totals"][component] + kappa)}
+    kept = learned["scale"] > 0
+    W = learned["whiten"][component % len(learned["whiten"])]
+    if learned["covariance"] == "diag":
+        covariance = np.diag(1.0 / W[0] ** 2)
+    else:  # stored: the transposed inverse of the Cholesky factor
+        factor = np.linalg.inv(W.T)
+        covariance = factor @ factor.T
+    mean, whole = learned["location"].copy(), np.zeros((len(kept), len(kept)))
+    mean[kept] += learned["scale"][kept] * learned["mean"][component]
+    whole[np.ix_(kept, kept)] = covariance
+    return {"mean": mean, "covariance": whole * np.outer(learned["scale"], learned["scale"])}

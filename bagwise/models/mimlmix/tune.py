@@ -1,4 +1,4 @@
-"""Parameters of MIMLmix: checked, completed by the published values, and turned into settings of views."""
+"""Settings of MIMLmix: parameters completed by the published values, and those chosen on held-out bags."""
 
 from __future__ import annotations
 
@@ -15,6 +15,19 @@ from bagwise.models.mimlmix.kernels_topics import fit_topics, label_distribution
 from bagwise.models.mimlmix.predict import infer_block, likelihoods
 
 _SMOOTHING = {"kappa": ("counts", 300.0), "nu": ("gaussian", 10.0)}  # kind of view, value where none has it
+GRID = {
+    "kappa": (10.0, 100.0, 300.0, 1000.0),
+    "nu": (3.0, 10.0, 30.0, 100.0),
+    "alpha_train": (1.0, 5.0, 20.0),
+    "eta": (0.0, 1.0, 3.0, 10.0, 30.0),
+    "xi": (0.01, 0.03, 0.1, 0.3, 1.0),
+}
+START = {"kappa": 300.0, "nu": 10.0, "alpha_train": 5.0, "eta": 3.0, "xi": 0.1}
+_BEYOND, _MOST = 10**0.5, 1e6  # kappa goes on by this factor while its largest value is the best one
+_WORTHWHILE = 0.005  # what each of these steps must gain: strong smoothing blurs what labels look like
+_RIVAL_ETAS = (0.0, 3.0, 30.0)
+_INNER_ITERATIONS = 20  # the order of settings does not change after a few iterations of EM
+_MAX_TRAIN, _MAX_HELD = 4000, 300
 
 
 def given_settings(model: Any, n_views: int) -> dict[str, Any]:
@@ -130,45 +143,7 @@ def with_smoothing(hypers: Mapping[str, dict], settings: Mapping[str, Any]) -> d
     return result
 
 
-def distribution_of(learned: dict[str, Any], component: int) -> dict[str, np.ndarray]:
-    """Distribution of one component in the units of the data; constant features have no variance."""
-    if learned["kind"] == "counts":
-        parts = learned["S"]
-        words = np.repeat(np.arange(parts["shape"][0]), np.diff(parts["indptr"]))
-        own = parts["indices"] == component
-        S = np.bincount(words[own], parts["data"][own], minlength=parts["shape"][0])
-        kappa = learned["kappa"]
-        return {"words": (S + kappa * learned["background"]) / (learned["totals"][component] + kappa)}
-    kept = learned["scale"] > 0
-    W = learned["whiten"][component % len(learned["whiten"])]
-    if learned["covariance"] == "diag":
-        covariance = np.diag(1.0 / W[0] ** 2)
-    else:  # stored: the transposed inverse of the Cholesky factor
-        factor = np.linalg.inv(W.T)
-        covariance = factor @ factor.T
-    mean, whole = learned["location"].copy(), np.zeros((len(kept), len(kept)))
-    mean[kept] += learned["scale"][kept] * learned["mean"][component]
-    whole[np.ix_(kept, kept)] = covariance
-    return {"mean": mean, "covariance": whole * np.outer(learned["scale"], learned["scale"])}
-
-
-# ----------------------------------------------------------------------
-# Settings of MIMLmix chosen on held-out training bags
-
-
-GRID = {
-    "kappa": (10.0, 100.0, 300.0, 1000.0),
-    "nu": (3.0, 10.0, 30.0, 100.0),
-    "alpha_train": (1.0, 5.0, 20.0),
-    "eta": (0.0, 1.0, 3.0, 10.0, 30.0),
-    "xi": (0.01, 0.03, 0.1, 0.3, 1.0),
-}
-START = {"kappa": 300.0, "nu": 10.0, "alpha_train": 5.0, "eta": 3.0, "xi": 0.1}
-_BEYOND, _MOST = 10**0.5, 1e6  # kappa goes on by this factor while its largest value is the best one
-_WORTHWHILE = 0.005  # what each of these steps must gain: strong smoothing blurs what labels look like
-_RIVAL_ETAS = (0.0, 3.0, 30.0)
-_INNER_ITERATIONS = 20  # the order of settings does not change after a few iterations of EM
-_MAX_TRAIN, _MAX_HELD = 4000, 300
+# ---------------------------------------------------------------------- choosing
 
 
 class Held:
