@@ -166,7 +166,7 @@ class Source(NamedTuple):
 
     feeds: Callable[[np.ndarray, Any], Iterator[tuple[Feed, np.ndarray]]]
     instances_per_bag: float
-    key: str | None = None
+    key: str = ""
 
 
 class HeldOut(NamedTuple):
@@ -229,7 +229,7 @@ def _passes(
 
     What the members have come to after a pass goes to the journal of a `bagwise.checkpoint`.
     """
-    journal = None if source.key is None else current_journal()
+    journal = current_journal() if source.key else None
     number = 0
     while number == 0 or not all(member.done for member in members):
         number += 1

@@ -286,7 +286,7 @@ class SetTransformer(nn.Module):
         return self.norms[2](X + self.mix(X))
 
 
-HEADS = {
+HEADS: dict[str, Any] = {
     "attention": GatedAttention,
     "instance": InstancePooling,
     "pool": EmbeddingPooling,

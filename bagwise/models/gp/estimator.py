@@ -390,12 +390,9 @@ def check_covariance(given: Any, n_labels: int) -> None:
         K = np.empty(0)
     right = K.shape == (n_labels, n_labels) and np.isfinite(K).all() and np.allclose(K, K.T)
     if not right or linalg.eigvalsh(K)[0] < -1e-9 * np.abs(K).max():
+        shape = np.shape(given) if isinstance(given, (np.ndarray, list, tuple)) else ()
+        what = f"shape {shape}" if shape else repr(given)
         raise DataError(
             f"label_covariance must be a symmetric positive semi-definite matrix of shape "
-            f"({n_labels}, {n_labels}) without NaN, one row per label; got {_described(given)}"
+            f"({n_labels}, {n_labels}) without NaN, one row per label; got {what}"
         )
-
-
-def _described(given: Any) -> str:
-    shape = np.shape(given) if isinstance(given, (np.ndarray, list, tuple)) else ()
-    return f"shape {shape}" if shape else repr(given)

@@ -176,14 +176,16 @@ class GpuProblem(Problem):
 
     def traces(self, point: Point, L: np.ndarray, probes: Any = None) -> tuple[Any, float, Any, Any]:
         """What the diagonal blocks tell; see `block_traces`."""
-        found = self._there(lambda: self._traces(point, L, probes))
-        return super().traces(point, L, probes) if found is None else found
+        rows, bend = self.rows, partial(self.rows.tensor_bend, point.w)
 
-    def _traces(self, point: Point, L: np.ndarray, probes: Any) -> tuple[Any, float, Any, Any]:
-        given = None if probes is None or not len(probes) else self.rows.tensor(probes)
-        diagonals, bend = self.rows.tensor_diagonals(point.w), partial(self.rows.tensor_bend, point.w)
-        T, log_det, variances, missing = block_traces(diagonals, self.rows.tensor(L), bend, given, torch)
-        return fetched(T), log_det, fetched(variances), None if missing is None else fetched(missing)
+        def work() -> tuple[Any, float, Any, Any]:
+            given = None if probes is None or not len(probes) else rows.tensor(probes)
+            diagonals = rows.tensor_diagonals(point.w)
+            T, log_det, variances, missing = block_traces(diagonals, rows.tensor(L), bend, given, torch)
+            return fetched(T), log_det, fetched(variances), None if missing is None else fetched(missing)
+
+        found = self._there(work)
+        return super().traces(point, L, probes) if found is None else found
 
 
 def factor_on_gpu(

@@ -277,9 +277,12 @@ class InstanceKernel:
         if gpu is not None:
             from bagwise.models._shared.gpu import kernel_sums
 
-            sides = [(of[0], of[1], np.repeat(1.0 / np.diff(of[1]), np.diff(of[1]))) for of in (left, right)]
-            others = (None, None, None) if left is right else sides[1]
-            return kernel_sums(*sides[0], *others, self.rate, gpu, single=False)
+            def shares(of):
+                return None if of is None else np.repeat(1.0 / np.diff(of), np.diff(of))
+
+            (X, offsets), (Z, z_offsets) = left, (None, None) if left is right else right
+            given = X, offsets, shares(offsets), Z, z_offsets, shares(z_offsets)
+            return kernel_sums(*given, self.rate, gpu, single=False)
 
         def compute(some, others):
             if left is right and np.array_equal(some, others):

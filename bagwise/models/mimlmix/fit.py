@@ -70,7 +70,7 @@ def _learn(model, blocks):
     hypers = tune.with_smoothing(hypers, settings)
     _keep_topics(model, _label_topics(model, blocks, sets, n_topics, rng))
     if len(blocks) == 1:
-        layout = Layout(as_views(blocks.only().bags), sets, hypers)
+        layout: Any = Layout(as_views(blocks.only().bags), sets, hypers)
     else:
         n_features = getattr(model, "view_features_in_", {"instances": model.n_features_in_})
         layout = OverParts(blocks, known, hypers, n_features)

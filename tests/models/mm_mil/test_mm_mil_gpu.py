@@ -19,7 +19,11 @@ from bagwise.models import MMMIL, OneVsRestMIL  # noqa: E402
 from bagwise.models.mm_mil import estimator  # noqa: E402
 from bagwise.models.mm_mil import gpu as gpu_steps  # noqa: E402
 from bagwise.models.mm_mil.fit import inherited_losses  # noqa: E402
-from bagwise.models.mm_mil.fit_features import gaussian_kernel, landmark_kernel  # noqa: E402
+from bagwise.models.mm_mil.fit_features import (  # noqa: E402
+    drawn_numbers,
+    gaussian_kernel,
+    kernel_of,
+)
 from bagwise.models.mm_mil.fit_smooth import BagLosses  # noqa: E402
 from bagwise.models.mm_mil.gpu import Answers, FeaturesOf, GpuFeatures  # noqa: E402
 from bagwise.models.mm_mil.kernels import instance_posteriors  # noqa: E402
@@ -150,7 +154,8 @@ def test_features_that_do_not_fit_are_made_in_every_pass(device, monkeypatch):
     X, _, _, _ = small(3)
 
     monkeypatch.setattr(gpu_steps, "moved", full)
-    kernel = landmark_kernel(lambda rows: X[rows], len(X), 10, 0.5, np.random.RandomState(0))
+    drawn = drawn_numbers(len(X), 10, np.random.RandomState(0))
+    kernel = kernel_of(lambda rows: X[rows], *drawn, 0.5)
     features = GpuFeatures(X, FeaturesOf(torch.device(device), PLAIN, kernel), kernel.whitening.shape[1])
     assert features.kept is None
     expected = gaussian_kernel(X, kernel.landmarks, kernel.sigma2) @ kernel.whitening
