@@ -122,8 +122,8 @@ def means_of(model: Any, found: Found, training: Training) -> tuple[np.ndarray, 
         V = features.projection
         if constant > 0:
             V = np.vstack([V, features.intercept / constant**0.5])
-        told = (V, learned.mode.point.w)
-        dual = map_reduce(_pull_of_means, told, mean_instances(training, constant)) @ learned.K
+        params = (V, learned.mode.point.w)
+        dual = map_reduce(_pull_of_means, params, mean_instances(training, constant)) @ learned.K
         if constant > 0:
             return dual[:-1], constant**0.5 * dual[-1], None
         return dual, np.zeros(dual.shape[1]), None

@@ -103,8 +103,8 @@ class Rows:
 
 def said_by_rows(params: Any, rows: Rows) -> Any:
     """What a method of the rows of one part says, found by name in other processes."""
-    what, *told = params
-    return getattr(rows, what)(*told)
+    what, *given = params
+    return getattr(rows, what)(*given)
 
 
 class Point(NamedTuple):
@@ -143,9 +143,9 @@ class Problem:
         """The problem of rows in memory."""
         return cls(held(Rows(Z, likelihood)), *Z.shape)
 
-    def _sum(self, what: str, *told: Any) -> Any:
+    def _sum(self, what: str, *given: Any) -> Any:
         """Sum over all parts of what this method of `Rows` says."""
-        return map_reduce(said_by_rows, (what, *told), self.parts)
+        return map_reduce(said_by_rows, (what, *given), self.parts)
 
     def values(self, weights: list[np.ndarray]) -> list[float]:
         """Log-likelihoods alone, at several weights."""

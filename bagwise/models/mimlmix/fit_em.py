@@ -160,10 +160,10 @@ def view_weights(
     >>> view_weights(np.array([-10.0, -60.0]), np.array([10.0, 10.0]), np.zeros(2)).round(3)
     array([0.737, 0.263])
     """
-    told = np.broadcast_to(informative, slope.shape)
+    informative = np.broadcast_to(informative, slope.shape)
     delta = slope / np.maximum(instances, 1.0)
-    scaled = np.log2(np.maximum(delta - delta[told].min(), 0.0) + 2.0) + tau
-    return np.where(told, scaled, 0.0) / scaled[told].sum()
+    scaled = np.log2(np.maximum(delta - delta[informative].min(), 0.0) + 2.0) + tau
+    return np.where(informative, scaled, 0.0) / scaled[informative].sum()
 
 
 @dataclass
@@ -195,17 +195,17 @@ def train(
     weights equal. The returned history covers the iterations under the final
     view weights, along which the objective cannot fall.
     """
-    told = np.array([view.hyper.get("informative", True) for view in layout.views])
-    told |= not told.any()
-    weights = told / told.sum()
+    informative = np.array([view.hyper.get("informative", True) for view in layout.views])
+    informative |= not informative.any()
+    weights = informative / informative.sum()
     starting_tied = [v for v in layout.views if tied_start and v.hyper.get("covariance") == "full"]
     for view in starting_tied:
         view.tied = True
     for view, stats in zip(layout.views, layout.uniform_statistics()):
         view.update(stats)
     layout.start(alpha, weights)
-    rounds = WEIGHT_ROUNDS if tau is not None and told.sum() > 1 else ()
-    settled = max([tied_start if starting_tied else 0, *rounds])
+    rounds = WEIGHT_ROUNDS if tau is not None and informative.sum() > 1 else ()
+    final = max([tied_start if starting_tied else 0, *rounds])
     elbo: list[float] = []
     converged = False
     iteration = 0
@@ -214,7 +214,7 @@ def train(
         prior = sum(w * view.log_prior() for w, view in zip(weights, layout.views))
         elbo.append(found.bound + prior)
         rise = elbo[-1] - elbo[-2] if len(elbo) > 1 else np.inf
-        if iteration > settled + 1 and rise < tol * abs(elbo[-1]):
+        if iteration > final + 1 and rise < tol * abs(elbo[-1]):
             converged = True
             break
         if iteration == tied_start:
@@ -224,7 +224,7 @@ def train(
             view.update(stats)
         if iteration in rounds and iteration < max_iter:
             assert tau is not None  # without it there are no rounds
-            weights = view_weights(found.slope, found.instances, tau, told)
+            weights = view_weights(found.slope, found.instances, tau, informative)
             elbo.clear()
     exported = [view.export() for view in layout.views]
     return Trained(exported, weights, np.array(elbo), iteration, converged, found)
@@ -308,8 +308,8 @@ class OverParts:
         """One pass over all bags."""
         learned = [view.parameters() for view in self.views]
         how = (float(alpha), max(int(max_inner), _SWEEPS), float(tol))
-        told = (self.components, self.hypers, learned, weights, how)
-        found = map_reduce(_statistics, told, self.parts, _together)
+        params = (self.components, self.hypers, learned, weights, how)
+        found = map_reduce(_statistics, params, self.parts, _together)
         return Statistics(**{**found, "views": self._taken_up(found)})
 
     def _taken_up(self, found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -325,14 +325,14 @@ class OverParts:
 # ---------------------------------------------------------------------- one pass
 
 
-def _uniform(told: Any, block: Block) -> dict[str, Any]:
-    components, hypers = told
+def _uniform(params: Any, block: Block) -> dict[str, Any]:
+    components, hypers = params
     layout = Layout(as_views(block.bags), components.sets(block.Y), hypers)
     return {"views": [_plain(stats) for stats in layout.uniform_statistics()]}
 
 
-def _statistics(told: Any, block: Block) -> dict[str, Any]:
-    components, hypers, learned, weights, (alpha, max_inner, tol) = told
+def _statistics(params: Any, block: Block) -> dict[str, Any]:
+    components, hypers, learned, weights, (alpha, max_inner, tol) = params
     layout = Layout(as_views(block.bags), components.sets(block.Y), hypers)
     for view, parameters in zip(layout.views, learned):
         view.restore(parameters)

@@ -145,10 +145,10 @@ def infer_bags(first, last, pairs, P, alpha, gamma, psi, bounds, room):
                 found[kept[k]] = g[k]
                 mass += acc[k]
             sweeps += 1
-            settled = change < bounds.tol * n_labels or sweeps >= bounds.max_sweeps
-            if ending or (settled and not bounds.cold):
+            converged = change < bounds.tol * n_labels or sweeps >= bounds.max_sweeps
+            if ending or (converged and not bounds.cold):
                 break
-            if settled:
+            if converged:
                 rows, p, n, ending = P, pairs.pair_start[bag], n_labels, True
             elif bounds.cold and sweeps % 2 == 0:
                 for k in range(n):

@@ -103,13 +103,13 @@ def infer_block(
         psi[bags] = infer(some, P, alpha.reshape(-1), gamma.reshape(-1), bounds).reshape(psi.shape)[bags]
 
     theta = np.repeat(topic_share[None], len(mass), axis=0)
-    told, untold = np.flatnonzero(mass > 0), np.flatnonzero(mass <= 0)  # bags with instances, and without
+    filled, empty = np.flatnonzero(mass > 0), np.flatnonzero(mass <= 0)  # bags with instances, and without
     if eta > 0.0:
-        alpha[untold] = eta * (topic_share @ beta.T) + xi
+        alpha[empty] = eta * (topic_share @ beta.T) + xi
     if eta > 0.0 and settings["max_rounds"] > 0:
-        e_step(told)
-        theta[told] = _rounds(told, alpha, gamma, n_tokens / np.maximum(mass, 1e-300), beta, settings, e_step)
-        alpha[told] = eta * (theta[told] @ beta.T) + xi
+        e_step(filled)
+        theta[filled] = _rounds(filled, alpha, gamma, n_tokens / np.maximum(mass, 1e-300), beta, settings, e_step)
+        alpha[filled] = eta * (theta[filled] @ beta.T) + xi
     e_step(np.arange(len(mass)))
     return gamma, theta, psi
 

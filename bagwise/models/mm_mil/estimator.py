@@ -288,8 +288,8 @@ class MMMIL(MIMLClassifier):
         self.n_iter_ = max(max(len(history) - 2 for history in self.objective_), 0)
         restless = sum(s is not None and not s.at_rest for s in found)
         if restless:
-            told = f"{restless} of {len(found)} labels stopped at max_iter={self.max_iter}; raise it or tol"
-            warnings.warn(told, ConvergenceWarning, stacklevel=4)
+            message = f"{restless} of {len(found)} labels stopped at max_iter={self.max_iter}; raise it or tol"
+            warnings.warn(message, ConvergenceWarning, stacklevel=4)
 
     def _settings(self, seed):
         names = ("n_clusters", "solver", "n_init", "max_iter", "tol")

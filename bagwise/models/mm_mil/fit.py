@@ -213,10 +213,10 @@ class InMemory:
 
     def ask(self, question: Any) -> Any:
         """The answer to a question."""
-        kind, *told = question
+        kind, *given = question
         if kind != "losses":
-            return ANSWERS[kind](self.block, *told)
-        label, P, sharpness, weights = told
+            return ANSWERS[kind](self.block, *given)
+        label, P, sharpness, weights = given
         if weights not in self._losses:
             self._losses[weights] = losses_of(self.block, label, weights)
         return self._losses[weights](P, sharpness)
@@ -274,7 +274,7 @@ def _answer(parts: Parts, questions: list[Any]) -> list[Any]:
 
 def answers(questions: list[Any], block: Prepared) -> list[Any]:
     """Answers of one block to all questions: sums, or lists of rows."""
-    return [ANSWERS[kind](block, *told) for kind, *told in questions]
+    return [ANSWERS[kind](block, *given) for kind, *given in questions]
 
 
 def joined(a: list[Any], b: list[Any]) -> list[Any]:

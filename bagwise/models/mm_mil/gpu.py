@@ -225,10 +225,10 @@ class Answers:
 
     # ------------------------------------------------------------------ one kind of question each
 
-    def _losses(self, asked: list[Any]) -> list[tuple[float, float, np.ndarray]]:
+    def _losses(self, questions: list[Any]) -> list[tuple[float, float, np.ndarray]]:
         """Smooth and hard loss and gradient for questions (label, P, sharpness, None)."""
-        labels, points, sharpness, _ = zip(*asked)
-        P, n = np.stack(points, axis=2), len(asked)  # (n_features + 1, 2 M, questions)
+        labels, points, sharpness, _ = zip(*questions)
+        P, n = np.stack(points, axis=2), len(questions)  # (n_features + 1, 2 M, questions)
         W, intercept = self._there(P[:-1].reshape(len(P) - 1, -1)), self._there(P[-1].ravel())
         which, v = as_tensor(np.array(labels)).to(W.device), self._there(sharpness)
 
@@ -247,10 +247,10 @@ class Answers:
         G[:-1] = found[2 * n + P[0].size :].reshape(G[:-1].shape)
         return [(float(smooth[i]), float(hard[i]), np.ascontiguousarray(G[:, :, i])) for i in range(n)]
 
-    def _inherited(self, asked: list[Any]) -> list[tuple[float, float, np.ndarray]]:
+    def _inherited(self, questions: list[Any]) -> list[tuple[float, float, np.ndarray]]:
         """The same for instances with the labels of their bags; one expert is its own log-odds."""
-        labels, points, _, weights = zip(*asked)
-        P, n = np.column_stack([point[:, 0] for point in points]), len(asked)
+        labels, points, _, weights = zip(*questions)
+        P, n = np.column_stack([point[:, 0] for point in points]), len(questions)
         W, intercept = self._there(P[:-1]), self._there(P[-1])
         which, (negative, positive) = as_tensor(np.array(labels)).to(W.device), self._there(weights).T
 
@@ -268,22 +268,22 @@ class Answers:
         G[-1, :, 0], G[:-1, :, 0] = found[n : 2 * n], found[2 * n :].reshape(-1, n)
         return [(float(value[i]), float(value[i]), G[:, i]) for i in range(n)]
 
-    def _activation(self, asked: list[Any]) -> list[tuple[float, int]]:
+    def _activation(self, questions: list[Any]) -> list[tuple[float, int]]:
         """Sum and number of the sizes of activations."""
-        P = np.stack([point for (point,) in asked], axis=2)
+        P = np.stack([point for (point,) in questions], axis=2)
         W, intercept = self._there(P[:-1].reshape(len(P) - 1, -1)), self._there(P[-1].ravel())
 
         def step(a: int, b: int, at: Segments, Phi: Tensor) -> Tensor:
-            F = torch.addmm(intercept, Phi, W).abs_().view(len(Phi), -1, len(asked))
+            F = torch.addmm(intercept, Phi, W).abs_().view(len(Phi), -1, len(questions))
             return F.sum(dim=(0, 1))
 
         found = self._pass(P[0].size, step)
         return [(float(total), self.features.shape[0] * P.shape[1]) for total in found]
 
-    def _rows(self, asked: list[Any]) -> list[tuple[list[np.ndarray], list[np.ndarray]]]:
+    def _rows(self, questions: list[Any]) -> list[tuple[list[np.ndarray], list[np.ndarray]]]:
         """The instance of each bag that the expert likes best, and some instances."""
         found = []
-        for expert, places in asked:
+        for expert, places in questions:
             bags, rows = places[0]
             found.append(([self._best(expert, bags)], [fetched(self.features.some(rows))]))
         return found
