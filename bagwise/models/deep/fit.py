@@ -103,7 +103,7 @@ def plan_of(model: Any) -> Plan:
 def _course(
     model: Any, n_labels: int, n_bags: int, n_instances: int, rng: Any, *, piece: bool = False
 ) -> Course:
-    """What all members have in common; draws their seeds. Pieces are learned in one pass, in steps as before."""
+    """What members have in common; draws their seeds. Pieces are learned in one pass, in steps as before."""
     model._n_labels = n_labels
     device = tune.chosen_device(model.device, n_instances * model.n_features_in_)
     if not piece:

@@ -51,6 +51,8 @@ def _facts(_: None, bags: Bags) -> dict[str, Any]:
     return {
         "rows": bags.n_instances,
         "filled": int(np.count_nonzero(values)),
+        "negative": int((values < 0).sum()),
+        "broken": int((values != np.floor(values)).sum()),  # not whole
         "features": bags.n_features,
         "sparse": bags.is_sparse,
         "dtype": bags.dtype.str,
@@ -58,7 +60,7 @@ def _facts(_: None, bags: Bags) -> dict[str, Any]:
 
 
 def _joined(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
-    return {**a, "rows": a["rows"] + b["rows"], "filled": a["filled"] + b["filled"]}
+    return a | {name: a[name] + b[name] for name in ("rows", "filled", "negative", "broken")}
 
 
 def kind_of(name: str, parts: Parts, facts: dict[str, Any] | None = None) -> str:
@@ -80,7 +82,7 @@ def kind_of(name: str, parts: Parts, facts: dict[str, Any] | None = None) -> str
     if facts["filled"] > (1.0 - _ZEROS_OF_COUNTS) * size:
         return "gaussian"
     text = facts["filled"] < TEXT_SHARE * size
-    if map_reduce(_negative, None, parts):
+    if facts["negative"]:
         if text and facts["sparse"] and map_reduce(_used, None, parts, np.logical_or).sum() > _MANY:
             raise DataError(
                 f"view {name!r} is sparse and has negative numbers ({_first_negative(parts)}): counts and "
@@ -88,12 +90,7 @@ def kind_of(name: str, parts: Parts, facts: dict[str, Any] | None = None) -> str
                 f"(TruncatedSVD gives a dense view), or say view_kinds={{{name!r}: 'gaussian'}}"
             )
         return "gaussian"
-    return "counts" if text or not map_reduce(_broken, None, parts) else "gaussian"
-
-
-def _negative(_: None, bags: Bags) -> int:
-    """How many numbers are negative."""
-    return int(((bags.X.data if bags.is_sparse else bags.X) < 0).sum())
+    return "counts" if text or not facts["broken"] else "gaussian"
 
 
 def _used(_: None, bags: Bags) -> np.ndarray:
@@ -101,18 +98,12 @@ def _used(_: None, bags: Bags) -> np.ndarray:
     return np.bincount(bags.X.indices, minlength=bags.n_features) > 0
 
 
-def _broken(_: None, bags: Bags) -> int:
-    """How many numbers are not whole."""
-    values = bags.X.data if bags.is_sparse else bags.X
-    return int((values != np.floor(values)).sum())
-
-
 def _first_negative(parts: Parts) -> str:
     return next(found for found in map_parts(_negative_number, None, parts) if found)
 
 
 def _negative_number(_: None, bags: Bags) -> str:
-    if not _negative(None, bags):
+    if not _facts(None, bags)["negative"]:
         return ""
     at = int(np.flatnonzero(bags.X.data < 0)[0]) if bags.is_sparse else -1
     if bags.is_sparse:
@@ -125,7 +116,7 @@ def _negative_number(_: None, bags: Bags) -> str:
 
 
 def _count_settings(name: str, parts: Parts, facts: dict[str, Any], background: str) -> dict[str, Any]:
-    if map_reduce(_negative, None, parts):
+    if facts["negative"]:
         raise DataError(
             f"view {name!r} has negative numbers ({_first_negative(parts)}); a view of counts cannot, "
             "see view_kinds"

@@ -108,7 +108,9 @@ def infer_block(
         alpha[empty] = eta * (topic_share @ beta.T) + xi
     if eta > 0.0 and settings["max_rounds"] > 0:
         e_step(filled)
-        theta[filled] = _rounds(filled, alpha, gamma, n_tokens / np.maximum(mass, 1e-300), beta, settings, e_step)
+        theta[filled] = _rounds(
+            filled, alpha, gamma, n_tokens / np.maximum(mass, 1e-300), beta, settings, e_step
+        )
         alpha[filled] = eta * (theta[filled] @ beta.T) + xi
     e_step(np.arange(len(mass)))
     return gamma, theta, psi

@@ -288,7 +288,9 @@ class MMMIL(MIMLClassifier):
         self.n_iter_ = max(max(len(history) - 2 for history in self.objective_), 0)
         restless = sum(s is not None and not s.at_rest for s in found)
         if restless:
-            message = f"{restless} of {len(found)} labels stopped at max_iter={self.max_iter}; raise it or tol"
+            message = (
+                f"{restless} of {len(found)} labels stopped at max_iter={self.max_iter}; raise it or tol"
+            )
             warnings.warn(message, ConvergenceWarning, stacklevel=4)
 
     def _settings(self, seed):

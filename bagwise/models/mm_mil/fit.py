@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 
 from bagwise.base.blocks import Block, Blocks, evenly, gathered
 from bagwise.compute.memo import remembered
@@ -24,7 +23,7 @@ from bagwise.compute.scaling import Scaling, apply_scaling
 from bagwise.compute.segment import segment_argmax
 from bagwise.compute.threads import small_products
 from bagwise.errors import quoted
-from bagwise.models.mm_mil.fit_em import Solution, activations, dense_rows, solve_em
+from bagwise.models.mm_mil.fit_em import Solution, activations, dense_rows, minimise, solve_em
 from bagwise.models.mm_mil.fit_features import Kernel, gaussian_kernel
 from bagwise.models.mm_mil.fit_smooth import BagLosses, Descended, solve_smooth, starting_points
 
@@ -179,9 +178,8 @@ def inherited_expert(objective: Descended) -> np.ndarray:
 
     An instance weighs one over the size of its bag; both classes weigh the same, as many bags as there are.
     """
-    start, options = np.zeros(objective.shape).ravel(), {"maxiter": EXPERT_ITERATIONS}
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
-    return found.x.reshape(objective.shape)[:, 0]
+    start = np.zeros(objective.shape)
+    return minimise(objective, start, max_iter=EXPERT_ITERATIONS).x[:, 0]
 
 
 # ---------------------------------------------------------------------- answers

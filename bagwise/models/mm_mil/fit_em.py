@@ -21,6 +21,55 @@ _INNER = 10  # alternations of SP1 and SP2 for one choice of instances
 _SUB_ITERATIONS = 50  # of L-BFGS in one sub-problem
 
 
+class Minimum(NamedTuple):
+    """Where `minimise` ended, in the shape of the start, and whether it stopped by itself."""
+
+    x: np.ndarray
+    value: float
+    at_rest: bool
+
+
+def minimise(
+    function: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    start: np.ndarray,
+    *,
+    max_iter: int,
+    tol: float = 1e-5,
+    least_fall: float = 2.2204460492503131e-09,
+    memory: int = 10,
+    tries: int = 20,
+    watch: Callable[[], Any] = lambda: None,
+) -> Minimum:
+    """Minimise a function of a matrix, which gives value and gradient, by SciPy's L-BFGS.
+
+    Parameters
+    ----------
+    function : callable
+        Value and gradient at a matrix of the shape of ``start``.
+    start : ndarray
+        Where to begin.
+    max_iter : int
+        Limit on iterations.
+    tol, least_fall : float
+        Largest component of a gradient that counts as none; relative decrease of the value in an iteration
+        below which it rests.
+    memory, tries : int
+        Corrections that are kept; calls in one line search.
+    watch : callable
+        Called after every iteration.
+    """
+
+    def flat(x: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = function(x.reshape(start.shape))
+        return value, gradient.ravel()
+
+    options = {"maxiter": max_iter, "gtol": tol, "ftol": least_fall, "maxcor": memory, "maxls": tries}
+    found = minimize(
+        flat, start.ravel(), jac=True, method="L-BFGS-B", callback=lambda _: watch(), options=options
+    )
+    return Minimum(found.x.reshape(start.shape), float(found.fun), found.nit < max_iter)
+
+
 class Solution(NamedTuple):
     """Best parameters met, Eq. (7) there, and how the solver came to them.
 
@@ -179,12 +228,13 @@ def _m_step(
     for _ in range(_INNER):
         F = Z @ np.hstack([T, W])
         if printed:
-            T, _ = _minimise(sp1, T, Z, labels, softmax(F[:, T.shape[1] :], axis=1), beta)
-            W, now = _minimise(sp2, W, Z, log_expert(Z @ T, labels), lam)
+            theta = softmax(F[:, T.shape[1] :], axis=1)
+            T = _minimised(sp1, T, Z, labels, theta, beta).x
+            W, now, _ = _minimised(sp2, W, Z, log_expert(Z @ T, labels), lam)
         else:
             q = tight_weights(F, labels)
-            T, of_experts = _minimise(sp1, T, Z, labels, q, beta)
-            W, now = _minimise(sp2_tight, W, Z, q, lam)
+            T, of_experts, _ = _minimised(sp1, T, Z, labels, q, beta)
+            W, now, _ = _minimised(sp2_tight, W, Z, q, lam)
             now += of_experts
         if abs(before - now) <= tol * max(abs(now), 1.0):
             break
@@ -192,14 +242,6 @@ def _m_step(
     return np.hstack([T, W])
 
 
-def _minimise(
-    function: Callable[..., tuple[float, np.ndarray]], start: np.ndarray, *arguments: Any
-) -> tuple[np.ndarray, float]:
-    """L-BFGS over a matrix, the first argument of the function; point and value."""
-
-    def flat(x: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = function(x.reshape(start.shape), *arguments)
-        return value, gradient.ravel()
-
-    found = minimize(flat, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _SUB_ITERATIONS})
-    return found.x.reshape(start.shape), float(found.fun)
+def _minimised(function: Callable[..., tuple[float, np.ndarray]], start: np.ndarray, *given: Any) -> Minimum:
+    """Where a sub-problem, a function of a matrix and of what is given, is lowest."""
+    return minimise(lambda M: function(M, *given), start, max_iter=_SUB_ITERATIONS)

@@ -10,11 +10,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 
 from bagwise.bags import runs
 from bagwise.compute.numeric import frozen
-from bagwise.models.mm_mil.fit_em import Solution, sp2_tight
+from bagwise.models.mm_mil.fit_em import Solution, minimise, sp2_tight
 from bagwise.models.mm_mil.kernels import bag_losses
 
 SHARPNESS = (1.0, 3.0, 10.0, 30.0)
@@ -26,7 +25,7 @@ _CHUNK = 1 << 17  # numbers of Phi worked on at a time: they stay in the cache b
 
 
 class Descended:
-    """Eq. (7) with a soft maximum over instances, as SciPy wants it: value and gradient of a flat vector.
+    """Eq. (7) with a soft maximum over instances, as `minimise` wants it: value and gradient.
 
     Every evaluation also gives Eq. (7) itself, at no price; the best point met is kept.
 
@@ -61,16 +60,15 @@ class Descended:
         penalties[-1] = 0.0
         self._penalties = penalties
 
-    def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """Value and gradient at ``P.ravel()``."""
-        P = x.reshape(self.shape)
+    def __call__(self, P: np.ndarray) -> tuple[float, np.ndarray]:
+        """Value and gradient at parameters."""
         smooth, hard, gradient = self.losses(P, self.sharpness)
         slope = 2.0 * self._penalties * P
         regular = 0.5 * float(np.vdot(slope, P))
         self.hard = hard + regular
         if self.hard < self.best_value:
-            self.best_value, self.best = self.hard, x.copy()
-        return smooth + regular, (gradient + slope).ravel()
+            self.best_value, self.best = self.hard, P.copy()
+        return smooth + regular, gradient + slope
 
 
 class BagLosses:
@@ -122,17 +120,15 @@ def solve_smooth(problem: Any, starts: list[np.ndarray], max_iter: int, tol: flo
     """
     runs = [_Descent(problem, P) for P in starts]
     on_trial = len(runs) > _FINISH
-    if on_trial:
-        problem.steps.each([partial(run.stages, SHARPNESS[:2], min(max_iter, _TRIAL), tol) for run in runs])
-    else:
-        problem.steps.each([run.begin for run in runs])
+    trial = SHARPNESS[:2] if on_trial else ()
+    problem.steps.each([partial(run.stages, trial, min(max_iter, _TRIAL), tol) for run in runs])
     runs = sorted(runs, key=lambda run: run.objective.best_value)[:_FINISH]
     # the first stage of those on trial is behind them
     problem.steps.each([partial(run.stages, SHARPNESS[on_trial:], max_iter, tol) for run in runs])
     best = min(runs, key=lambda run: run.objective.best_value)
-    value, x = best.objective.best_value, best.objective.best
-    assert x is not None  # every run has looked at its start
-    return Solution(x.reshape(best.objective.shape), value, [*best.history, value], best.at_rest)
+    value, P = best.objective.best_value, best.objective.best
+    assert P is not None  # every run has looked at its start
+    return Solution(P, value, [*best.history, value], best.at_rest)
 
 
 class _Descent:
@@ -140,34 +136,27 @@ class _Descent:
 
     def __init__(self, problem: Any, P: np.ndarray) -> None:
         self.objective = problem.smooth()
-        self.x = P.ravel()
+        self.P = P
         self.history: list[float] = []
         self.at_rest = False
 
-    def begin(self) -> None:
-        """Look at the start."""
-        self.objective(self.x)
-        self.history = [self.objective.hard]
-
     def stages(self, sharpness: Sequence[float], max_iter: int, tol: float) -> None:
-        """Descend at one sharpness after the other."""
+        """Look at the start, if that was not done, and descend at one sharpness after the other."""
         if not self.history:
-            self.begin()
+            self.objective(self.P)
+            self.history = [self.objective.hard]
         for v in sharpness:
-            self.descend(v, max_iter, tol)
-
-    def descend(self, sharpness: float, max_iter: int, tol: float) -> None:
-        self.objective.sharpness = sharpness
-        result = minimize(
-            self.objective,
-            self.x,
-            jac=True,
-            method="L-BFGS-B",
-            callback=lambda _: self.history.append(self.objective.hard),
-            options={"maxiter": max_iter, "maxcor": _MEMORY, "ftol": tol, "gtol": 1e-6, "maxls": 40},
-        )
-        self.x = result.x
-        self.at_rest = result.nit < max_iter
+            self.objective.sharpness = v
+            self.P, _, self.at_rest = minimise(
+                self.objective,
+                self.P,
+                max_iter=max_iter,
+                tol=1e-6,
+                least_fall=tol,
+                memory=_MEMORY,
+                tries=40,
+                watch=lambda: self.history.append(self.objective.hard),
+            )
 
 
 # ---------------------------------------------------------------------- where to start
@@ -202,15 +191,8 @@ def _by_gates(rows, which, n_clusters, expert, lam, rng):
     Z = np.column_stack([rows, np.ones(len(rows))])
     q = np.eye(n_clusters)[which]
 
-    def value_and_gradient(x):
-        value, gradient = sp2_tight(x.reshape(-1, n_clusters), Z, q, lam)
-        return value, gradient.ravel()
-
-    start = np.zeros(Z.shape[1] * n_clusters)
-    options = {"maxiter": _START_ITERATIONS}
-    W = minimize(value_and_gradient, start, jac=True, method="L-BFGS-B", options=options).x.reshape(
-        -1, n_clusters
-    )
+    start = np.zeros((Z.shape[1], n_clusters))
+    W = minimise(lambda W: sp2_tight(W, Z, q, lam), start, max_iter=_START_ITERATIONS).x
     # equal experts and equal gates would stay equal for ever
     T = expert[:, None] + _noise(expert, (len(expert), n_clusters), rng)
     return np.hstack([T, W + _noise(W, W.shape, rng)])

@@ -51,11 +51,11 @@ def test_symmetric_start_is_a_saddle_and_ours_is_none():
     smooth = smooth_objective(Phi, bags.offsets, y, 2, 0.1, 0.1)
     P = np.zeros(smooth.shape)
     P[:, :2] = np.random.default_rng(0).normal(size=(len(P), 1))
-    gradient = smooth(P.ravel())[1].reshape(P.shape)
+    gradient = smooth(P)[1]
     np.testing.assert_allclose(gradient[:, 0], gradient[:, 1])  # equal experts stay equal
     np.testing.assert_allclose(gradient[:, 2:], 0.0, atol=1e-12)  # and gates never leave zero
     for P in starting_points(label_problem(Phi, bags.offsets, y, 2, 0.1, 0.1), 3, np.random.RandomState(0)):
-        gradient = smooth(P.ravel())[1].reshape(P.shape)
+        gradient = smooth(P)[1]
         assert np.abs(gradient[:, 0] - gradient[:, 1]).max() > 1e-3
         assert np.abs(P[:, 2] - P[:, 3]).max() > 1e-3
 
