@@ -229,12 +229,12 @@ def _m_step(
         F = Z @ np.hstack([T, W])
         if printed:
             theta = softmax(F[:, T.shape[1] :], axis=1)
-            T = _minimised(sp1, T, Z, labels, theta, beta).x
-            W, now, _ = _minimised(sp2, W, Z, log_expert(Z @ T, labels), lam)
+            T = _minimised(sp1, T, Z, labels, theta, beta)[0]
+            W, now = _minimised(sp2, W, Z, log_expert(Z @ T, labels), lam)
         else:
             q = tight_weights(F, labels)
-            T, of_experts, _ = _minimised(sp1, T, Z, labels, q, beta)
-            W, now, _ = _minimised(sp2_tight, W, Z, q, lam)
+            T, of_experts = _minimised(sp1, T, Z, labels, q, beta)
+            W, now = _minimised(sp2_tight, W, Z, q, lam)
             now += of_experts
         if abs(before - now) <= tol * max(abs(now), 1.0):
             break
@@ -242,6 +242,8 @@ def _m_step(
     return np.hstack([T, W])
 
 
-def _minimised(function: Callable[..., tuple[float, np.ndarray]], start: np.ndarray, *given: Any) -> Minimum:
-    """Where a sub-problem, a function of a matrix and of what is given, is lowest."""
-    return minimise(lambda M: function(M, *given), start, max_iter=_SUB_ITERATIONS)
+def _minimised(
+    function: Callable[..., tuple[float, np.ndarray]], start: np.ndarray, *given: Any
+) -> tuple[np.ndarray, float]:
+    """Where a sub-problem, a function of a matrix and of what is given, is lowest, and its value there."""
+    return minimise(lambda M: function(M, *given), start, max_iter=_SUB_ITERATIONS)[:2]

@@ -147,7 +147,7 @@ class _Descent:
             self.history = [self.objective.hard]
         for v in sharpness:
             self.objective.sharpness = v
-            self.P, _, self.at_rest = minimise(
+            found = minimise(
                 self.objective,
                 self.P,
                 max_iter=max_iter,
@@ -157,6 +157,7 @@ class _Descent:
                 tries=40,
                 watch=lambda: self.history.append(self.objective.hard),
             )
+            self.P, self.at_rest = found.x, found.at_rest
 
 
 # ---------------------------------------------------------------------- where to start
