@@ -23,12 +23,11 @@ from bagwise.datasets import make_msra_like
 from bagwise.metrics import ranking_loss
 from bagwise.models import MIMLGP, MMMIL, MIMLFast, ORedLogisticRegression
 from bagwise.models._shared.gpu import Instances
-from bagwise.models.deep.losses import bag_losses
+from bagwise.models.deep.fit_members import bag_losses
 from bagwise.models.deep.network import Network, Plan
 from bagwise.models.distance.kernels import hausdorff_distances
-from bagwise.models.mm_mil.card import Answers
-from bagwise.models.mm_mil.card_features import CardFeatures, FeaturesOf
-from bagwise.models.mm_mil.objective import BagLosses
+from bagwise.models.mm_mil.fit_smooth import BagLosses
+from bagwise.models.mm_mil.gpu import Answers, FeaturesOf, GpuFeatures
 from bagwise.models.ored.fit import Setup, Treatment, likelihood_of
 from bagwise.models.ored.gpu import groups_of, union_residuals
 from bagwise.models.ored.predict import UnionPass
@@ -262,7 +261,7 @@ def mm_mil(times: int) -> None:
     n_bags, n_labels, d, M = 100_000, 5, 100, 3
     bags, Y = _sets(n_bags, 10, d, n_labels, 2)
     scaling = learn_scaling(bags.X[:100_000], "standard")
-    answers = Answers(CardFeatures(bags.X, FeaturesOf(GPU, scaling), d), bags.offsets, Y)
+    answers = Answers(GpuFeatures(bags.X, FeaturesOf(GPU, scaling), d), bags.offsets, Y)
     rng = np.random.default_rng(0)
     points = [0.1 * rng.normal(size=(d + 1, 2 * M)) for _ in range(n_labels)]
     asked = [("losses", label, P, 3.0, None) for label, P in enumerate(points)]

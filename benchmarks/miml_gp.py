@@ -17,8 +17,8 @@ from printing import header, row
 
 from bagwise import Bags
 from bagwise.models import MIMLGP
-from bagwise.models.gp.covariances import InstanceKernel
-from bagwise.models.gp.maxima import LARGEST, integrate_maxima, standard_draws
+from bagwise.models.gp.kernels_gaussian import InstanceKernel
+from bagwise.models.gp.predict import LARGEST, integrate_maxima, standard_draws
 
 
 class Clock:

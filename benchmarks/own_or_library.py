@@ -225,7 +225,7 @@ def library_adam(shapes, device, **options):
 
 def our_adam(shapes, device):
     """The same step by the one-vector AdamW."""
-    from bagwise.models.deep.optimiser import AdamW
+    from bagwise.models.deep.fit_members import AdamW
 
     torch.manual_seed(0)
     network = torch.nn.ParameterList([torch.randn(shape, device=device) for shape in shapes])

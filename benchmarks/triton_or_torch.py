@@ -291,9 +291,8 @@ def mm_mil(times: int, quick: bool) -> None:
     from bagwise.models import MMMIL
 
     try:
-        from bagwise.models.mm_mil.card import Answers, losses
-        from bagwise.models.mm_mil.card_features import CardFeatures as Features
-        from bagwise.models.mm_mil.card_features import FeaturesOf
+        from bagwise.models.mm_mil.gpu import Answers, FeaturesOf, losses
+        from bagwise.models.mm_mil.gpu import GpuFeatures as Features
     except ImportError:
         from bagwise.models.mm_mil import gpu
 
@@ -334,7 +333,7 @@ def mm_mil(times: int, quick: bool) -> None:
 def gate(times: int, quick: bool) -> None:
     """The gates of attention and their gradient alone, and a pass of training."""
     from bagwise.models import DeepMIML
-    from bagwise.models.deep.losses import bag_losses
+    from bagwise.models.deep.fit_members import bag_losses
     from bagwise.models.deep.network import Network, Plan
 
     for dtype in (torch.bfloat16, torch.float32):

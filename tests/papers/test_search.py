@@ -84,7 +84,7 @@ def test_sharing_changes_no_bit_of_any_score(name, monkeypatch):
 
 
 def test_starts_and_features_of_mm_mil_are_those_of_a_width_and_a_penalty(monkeypatch):
-    from bagwise.models.mm_mil import features, problem
+    from bagwise.models.mm_mil import fit, fit_features
 
     calls = {"kernel_of": 0, "inherited_expert": 0}
 
@@ -97,8 +97,8 @@ def test_starts_and_features_of_mm_mil_are_those_of_a_width_and_a_penalty(monkey
 
         monkeypatch.setattr(where, name, call)
 
-    counted(features, "kernel_of")
-    counted(problem, "inherited_expert")
+    counted(fit_features, "kernel_of")
+    counted(fit, "inherited_expert")
     grid = {
         "width_scale": [0.3, 1.0],
         "gate_penalty": [0.01, 0.1],

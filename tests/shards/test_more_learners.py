@@ -157,8 +157,8 @@ def test_gp_by_conjugate_gradients_over_parts(folder, monkeypatch):
     shards = ShardedBags.open(folder / "many")
     settings = {"width": 3.0, "rank": 15, "label_covariance": "identity", "scale": 5.0}
     factored = MIMLGP(**settings).fit(shards)
-    monkeypatch.setattr("bagwise.models.gp.posterior.DENSE_LIMIT_OF_PARTS", 0)
-    monkeypatch.setattr("bagwise.models.gp.posterior.DENSE_LIMIT", 0)
+    monkeypatch.setattr("bagwise.models.gp.fit_mode.DENSE_LIMIT_OF_PARTS", 0)
+    monkeypatch.setattr("bagwise.models.gp.fit_mode.DENSE_LIMIT", 0)
     iterated = MIMLGP(**settings).fit(shards)
     np.testing.assert_allclose(iterated.weights_, factored.weights_, rtol=1e-4, atol=1e-6)
     with warnings.catch_warnings():

@@ -12,8 +12,7 @@ from bagwise.base._labels import check_piece, pieces_of_shards
 from bagwise.base.blocks import Blocks, is_sharded
 from bagwise.base.parameters import Choice, Device, Flag, Number, Seed, Whole, check_parameters
 from bagwise.compute.devices import load_torch
-from bagwise.models.deep.choices import chosen_device
-from bagwise.models.deep.heads import HEADS, POOLINGS
+from bagwise.models.deep.tune import POOLINGS, chosen_device
 
 _LOSSES = ("bce", "ranking+bce", "ranking+asymmetric", "ranking", "asymmetric")
 
@@ -47,7 +46,7 @@ class DeepMIML(MIMLClassifier):
     weight_decay : float, default=1e-2
         Of AdamW.
     batch_size : int or "auto", default="auto"
-        Bags per step; "auto" is a sixteenth of the bags, 16 at least and 1,024 at most (on a card
+        Bags per step; "auto" is a sixteenth of the bags, 16 at least and 1,024 at most (on a GPU
         from a million instances on 16,384).
     max_epochs : int, default=150
         Limit on passes.
@@ -63,10 +62,10 @@ class DeepMIML(MIMLClassifier):
     scaling : {"standard", "none"}, default="standard"
         Whether features get mean 0 and spread 1 (text: one factor for all).
     device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
-        Where networks work; "auto" takes a card if there is one. The fitted model holds arrays and predicts
+        Where networks work; "auto" takes a GPU if there is one. The fitted model holds arrays and predicts
         on any device.
     mixed_precision : bool or "auto", default="auto"
-        Whether products are computed in bfloat16; "auto": on a card, from 100,000 instances.
+        Whether products are computed in bfloat16; "auto": on a GPU, from 100,000 instances.
     random_state : int, RandomState or None, default=None
         Seed of weights, order of bags and parts.
     verbose : bool, default=False
@@ -142,7 +141,7 @@ class DeepMIML(MIMLClassifier):
     )
 
     _parameters = {
-        "head": Choice(*HEADS),
+        "head": Choice(*POOLINGS),
         "n_members": Whole(1),
         "hidden": Whole(1),
         "depth": Whole(1),
@@ -224,20 +223,18 @@ class DeepMIML(MIMLClassifier):
 
     def _fit(self, bags: Any, Y: np.ndarray, *weights: Any) -> None:
         load_torch("DeepMIML")
-        from bagwise.models.deep.learning import learn
+        from bagwise.models.deep.fit import learn
 
         learn(self, bags, Y, *weights)
 
     def _fit_blocks(self, blocks: Blocks) -> None:
         """Learn from shards; one part is learned as bags in memory."""
-        load_torch("DeepMIML")
-        from bagwise.models.deep.learning import learn, learn_from_parts
-
         if len(blocks) == 1:
-            block = blocks.load(0)
-            learn(self, block.bags, block.Y)
-        else:
-            learn_from_parts(self, blocks)
+            return self._fit(*blocks.only()[:2])
+        load_torch("DeepMIML")
+        from bagwise.models.deep.fit import learn_from_parts
+
+        learn_from_parts(self, blocks)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Any:
         """Learn from one more piece of data.
@@ -265,7 +262,7 @@ class DeepMIML(MIMLClassifier):
         if first and is_sharded(X):
             return self.fit(X, y)
         load_torch("DeepMIML")
-        from bagwise.models.deep.learning import go_on, learn
+        from bagwise.models.deep.fit import go_on, learn
 
         if is_sharded(X):
             for bags, Y in pieces_of_shards(self, X, y):
@@ -283,8 +280,8 @@ class DeepMIML(MIMLClassifier):
     def _mean_scores(self, bags: Any, what: str) -> np.ndarray:
         """Mean over members of what a network says: "forward", "instances" or "alone"."""
         load_torch("DeepMIML")
-        from bagwise.models.deep.learning import plan_of
-        from bagwise.models.deep.scores import mean_scores
+        from bagwise.models.deep.fit import plan_of
+        from bagwise.models.deep.predict import mean_scores
 
         device = chosen_device(self.device, bags.n_instances * self.n_features_in_)
         return mean_scores(plan_of(self), self.members_, self._scaling, bags, what, device)

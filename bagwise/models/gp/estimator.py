@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy import linalg
 from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -14,15 +15,16 @@ from sklearn.utils.validation import check_is_fitted
 from bagwise.bags import Bags
 from bagwise.base import MIMLClassifier, Traits
 from bagwise.base.blocks import Block, Blocks, blocks_in_memory, evenly, gathered
+from bagwise.base.parameters import Anything, Choice, Device, HasMethod, Number, Rules, Seed, Several, Whole
 from bagwise.compute.threads import small_products
-from bagwise.errors import warn
-from bagwise.models.gp.learn import learn, means_of, unsettled
-from bagwise.models.gp.logistic_kernels import logistic_normal_log_odds
+from bagwise.errors import DataError, warn
+from bagwise.models.gp.fit import learn, means_of, unsettled
+from bagwise.models.gp.fit_features import TRANSFORMS, Data, Training, transform_of, transformed
+from bagwise.models.gp.kernels import logistic_normal_log_odds
 from bagwise.models.gp.predict import Predictor
-from bagwise.models.gp.select import MOST_BAGS, MOST_INSTANCES, choose
-from bagwise.models.gp.settings import PARAMETERS, check_covariance, check_sums
-from bagwise.models.gp.training import Data, Training
-from bagwise.models.gp.transforms import transform_of, transformed
+from bagwise.models.gp.tune import MOST_BAGS, MOST_INSTANCES, choose
+
+STRUCTURES = ("full", "diagonal", "scalar", "identity")
 
 
 class MIMLGP(MIMLClassifier):
@@ -93,7 +95,7 @@ class MIMLGP(MIMLClassifier):
         "paper": width 1 if none is given, eigenvectors with 99.5 % of the trace, exact cross-covariance.
     device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
         Where the collective model learns and where Gaussian kernels between dense bags are computed; "auto"
-        takes a card if there is one and the work is large. What decides is in double precision there, too.
+        takes a GPU if there is one and the work is large. What decides is in double precision there, too.
         ``assumption="standard"`` and shards of several parts stay here.
     random_state : int, RandomState or None, default=None
         For the landmarks of "nystroem" and the folds of "cv".
@@ -163,7 +165,30 @@ class MIMLGP(MIMLClassifier):
     """
 
     traits = Traits(instances="model", probabilities=True, shards=True, device=("cpu", "cuda"))
-    _parameters = PARAMETERS
+    _parameters: ClassVar[Rules] = {
+        "kernel": (Choice("gaussian", "linear"), HasMethod("__call__")),
+        "width": (Choice("auto"), Number(above=0), Several(Number(above=0))),
+        "assumption": Choice("collective", "standard"),
+        "label_covariance": Anything(f"one of {', '.join(STRUCTURES)}, or a matrix"),
+        "scaling": (Choice("auto", *TRANSFORMS), Several(Choice("auto", *TRANSFORMS))),
+        "constant": (Choice(None), Number(0)),
+        "scale": (Choice(None), Number(above=0)),
+        "factor": Choice("auto", "eigen", "pivoted", "nystroem"),
+        "share": Number(above=0, high=1),
+        "rank": (Choice(None), Whole(1)),
+        "cross": Choice("auto", "exact", "features"),
+        "selection": Choice("auto", "evidence", "cv"),
+        "cv": Whole(2),
+        "sharpness": Several(Number(above=0)),
+        "n_draws": Whole(1, 2**20),
+        "n_probes": Whole(0),
+        "exact_limit": Whole(0),
+        "max_iter": Whole(1),
+        "tol": Number(0),
+        "mode": Choice("fast", "paper"),
+        "device": Device(),
+        "random_state": Seed(),
+    }
 
     def __init__(
         self,
@@ -334,3 +359,39 @@ def _data(transform: str, scaling: Any, single: bool, block: Block) -> Data:
     offsets = block.bags.offsets
     data = Data(transformed(block.bags, transform, scaling), offsets, block.Y, offsets)
     return data.single() if single else data
+
+
+def check_sums(model: Any) -> None:
+    """Refuse, on shards of several parts, settings that look at all pairs of bags."""
+    others = {
+        "assumption": ("standard", "features of all instances", "'collective'"),
+        "mode": ("paper", "the kernel between all pairs of bags", "'fast'"),
+        "cross": ("exact", "the kernel with all training bags", "'auto'"),
+        "factor": ("eigen", "the kernel between all pairs of bags", "'auto', 'pivoted' or 'nystroem'"),
+    }
+    for name, (refused, why, instead) in others.items():
+        linear = model.kernel == "linear" and name in ("cross", "factor")
+        if getattr(model, name) == refused and not linear:
+            raise ValueError(f"{name}={refused!r} needs {why} at once; on shards use {name}={instead}")
+
+
+def check_covariance(given: Any, n_labels: int) -> None:
+    """Refuse what is neither a structure nor a covariance matrix of the labels."""
+    if isinstance(given, str):
+        if given not in STRUCTURES:
+            raise ValueError(
+                f"label_covariance must be one of {', '.join(STRUCTURES)} or a matrix, got {given!r}"
+            )
+        return
+    try:
+        K = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        K = np.empty(0)
+    right = K.shape == (n_labels, n_labels) and np.isfinite(K).all() and np.allclose(K, K.T)
+    if not right or linalg.eigvalsh(K)[0] < -1e-9 * np.abs(K).max():
+        shape = np.shape(given) if isinstance(given, (np.ndarray, list, tuple)) else ()
+        what = f"shape {shape}" if shape else repr(given)
+        raise DataError(
+            f"label_covariance must be a symmetric positive semi-definite matrix of shape "
+            f"({n_labels}, {n_labels}) without NaN, one row per label; got {what}"
+        )

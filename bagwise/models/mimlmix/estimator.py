@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from bagwise.base import Traits
-from bagwise.base.parameters import Choice, Flag, Number, PerView, Seed, Whole
-from bagwise.models.mimlmix.learner import MixtureLearner
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from bagwise.bags import MultiViewBags
+from bagwise.base import NO_LABEL, MIMLClassifier, Traits
+from bagwise.base.blocks import blocks_in_memory
+from bagwise.base.parameters import Choice, Flag, Number, PerView, Seed, Whole, check_parameters
+from bagwise.errors import DataError
+from bagwise.metrics import top_labels
+from bagwise.models.mimlmix.fit import learn, learn_batch
+from bagwise.models.mimlmix.fit_em import as_views
+from bagwise.models.mimlmix.predict import distribution_of, infer_within, predict_views
 
 _AUTO = Choice("auto")
 
 
-class MIMLMix(MixtureLearner):
+class MIMLMix(MIMLClassifier):
     """Multi-instance multi-label mixture model for one view or several, some of which may be missing.
 
     A bag's labels come from topics (latent Dirichlet allocation over label sets); every instance of every
@@ -250,3 +259,149 @@ class MIMLMix(MixtureLearner):
     def _test_params(cls):
         return {"eta": 0.3, "xi": 0.1, "kappa": 5.0, "nu": 5.0, "alpha_train": 5.0, "n_topics": 3,
                 "max_iter": 30, "random_state": 0}  # fmt: skip
+
+    # ------------------------------------------------------------------ learning
+
+    def _fit(self, bags, Y):
+        self._fit_blocks(blocks_in_memory(bags, Y))
+
+    def _fit_blocks(self, blocks):
+        learn(self, blocks)
+
+    def partial_fit(self, X, y, classes=None):
+        """Learn from one more batch of bags by stochastic variational inference.
+
+        The first batch is learned as by `fit`, which fixes features, settings and view weights; every later
+        one moves the averaged statistics, and the threshold of ``sets="threshold"``, by a step of
+        (t + 1)^-0.8; L-bar is the mean over all bags seen. New labels may occur in later batches. May also
+        follow a `fit`.
+
+        Parameters
+        ----------
+        X : Bags, MultiViewBags, list of 2-D arrays, or table
+            The batch.
+        y : labels as in ``fit``
+            Their labels.
+        classes : array, optional
+            All classes, when ``y`` holds one class per bag and the first batch may lack some.
+
+        Returns
+        -------
+        self
+        """
+        if not hasattr(self, "views_"):
+            missing = np.setdiff1d(classes, y) if classes is not None and np.ndim(y) == 1 else np.empty(0)
+            if missing.size:
+                raise DataError(f"the first batch lacks the class {missing[0]!r}; make it larger")
+            return self.fit(X, y)
+        check_parameters(self, self._parameters)
+        bags = self._as_bags(X, reset=False)
+        Y = self._known_labels(y, bags)
+        learn_batch(self, bags, Y)
+        return self
+
+    # ------------------------------------------------------------------ answers
+
+    def _infer(self, bags, want_phi=False):
+        settings = {**self._fixed, "eta": self.settings_["eta"], "xi": self.settings_["xi"]}
+        weights = np.array(list(self.view_weights_.values()))
+        return predict_views(
+            as_views(bags),
+            self.views_,
+            weights,
+            self._topics,
+            self._topic_share,
+            settings,
+            want_phi=want_phi,
+        )
+
+    def _spread(self, values):
+        """Columns of components brought to the labels; 0 for labels without a training bag."""
+        result = np.zeros((len(values), self._n_labels))
+        result[:, self.components_[: self._n_real]] = values[:, : self._n_real]
+        return result
+
+    def label_scores(self, X, *, normalise=False):
+        """Dirichlet parameters gamma of every bag: expected number of its instances per label, and the prior.
+
+        Parameters
+        ----------
+        X : Bags, MultiViewBags, list of 2-D arrays, or table
+            The bags.
+        normalise : bool, default=False
+            Whether to divide by their sum: expected shares of labels.
+
+        Returns
+        -------
+        ndarray of shape (n_bags, n_labels)
+            0 for labels without a training bag.
+        """
+        check_is_fitted(self)
+        gamma = self._infer(self._as_bags(X, reset=False))[0]
+        if normalise:
+            gamma = gamma / gamma.sum(axis=1, keepdims=True)
+        return self._spread(gamma)
+
+    def transform_topics(self, X):
+        """Topics theta' of every bag, (n_bags, n_topics)."""
+        check_is_fitted(self)
+        return self._infer(self._as_bags(X, reset=False))[1]
+
+    def _scores(self, bags):
+        gamma = self._infer(bags)[0]
+        scores = self._spread(gamma)
+        if self.sets == "threshold":
+            return scores - self.threshold_
+        chosen = top_labels(scores, self.n_top_) & (scores > 0)
+        if len(self.components_) > self._n_real:
+            chosen &= scores > gamma[:, -1:]
+        return np.where(chosen, scores, -1.0 / np.maximum(scores, 1e-12))
+
+    def _instance_scores(self, bags):
+        phi = self._infer(bags, want_phi=True)[2]
+        return self._by_view(bags, {v: self._spread(values) for v, values in phi.items()})
+
+    def _by_view(self, bags, values):
+        """A dict for several views, the only array for one."""
+        return values if isinstance(bags, MultiViewBags) else next(iter(values.values()))
+
+    def _annotations(self, bags, Y, want_proba):
+        if Y is None:
+            phi = self._infer(bags, want_phi=True)[2]
+        else:
+            sets = Y[:, self.components_[: self._n_real]]
+            if len(self.components_) > self._n_real:
+                sets = np.column_stack([sets, np.zeros(len(sets), dtype=np.int8)])
+            weights = np.array(list(self.view_weights_.values()))
+            phi = infer_within(as_views(bags), sets, self.views_, weights, self.settings_["alpha_train"])
+        named = np.append(self.components_[: self._n_real], NO_LABEL)
+        labels = {}
+        for v, values in phi.items():
+            best = np.minimum(values.argmax(axis=1), self._n_real)
+            labels[v] = np.where(values.any(axis=1), named[best], NO_LABEL)
+        proba = {v: self._spread(values) for v, values in phi.items()} if want_proba else None
+        return self._by_view(bags, labels), proba and self._by_view(bags, proba)
+
+    def label_distribution(self, label, view=None):
+        """What a label looks like in a view, in the units of the data.
+
+        Parameters
+        ----------
+        label : int
+            Label index; one with a training bag.
+        view : str, optional
+            The view; may be left out if there is only one.
+
+        Returns
+        -------
+        dict
+            ``{"words": probabilities}``, or ``{"mean": ..., "covariance": ...}``.
+        """
+        check_is_fitted(self)
+        at = np.flatnonzero(self.components_[: self._n_real] == label)
+        if not at.size:
+            raise DataError(f"label {label} has no training bag, so nothing is known about it")
+        if view is None and len(self.views_) > 1:
+            raise DataError(f"name one of the views {', '.join(self.views_)}")
+        learned = self.views_[next(iter(self.views_)) if view is None else view]
+        return distribution_of(learned, int(at[0]))

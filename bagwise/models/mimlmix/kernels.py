@@ -9,16 +9,22 @@ to what belongs to that range alone: results do not depend on the number of thre
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import digamma, logsumexp
 
 from bagwise.compute.compiled import kernel, part
 from bagwise.compute.numeric import exp_digamma, frozen, reordered_dot
+from bagwise.compute.threads import cores, in_threads
 
 _TINY, _LEAST = 1e-290, 1e-300
 # Labels with a smaller share of a bag's mass are set aside until the last sweep, which sees all again.
 _NEGLIGIBLE = 1e-5
+# Roughly, in nanoseconds: what is worth another thread, and what one pair of an instance and a label costs.
+_WORTH_A_THREAD = 3e5
+_SWEEPS, _LOOK_UP = 50.0, 4.0
 
 
 class Pairs(NamedTuple):
@@ -139,10 +145,10 @@ def infer_bags(first, last, pairs, P, alpha, gamma, psi, bounds, room):
                 found[kept[k]] = g[k]
                 mass += acc[k]
             sweeps += 1
-            settled = change < bounds.tol * n_labels or sweeps >= bounds.max_sweeps
-            if ending or (settled and not bounds.cold):
+            converged = change < bounds.tol * n_labels or sweeps >= bounds.max_sweeps
+            if ending or (converged and not bounds.cold):
                 break
-            if settled:
+            if converged:
                 rows, p, n, ending = P, pairs.pair_start[bag], n_labels, True
             elif bounds.cold and sweeps % 2 == 0:
                 for k in range(n):
@@ -194,3 +200,208 @@ def scale_rows(first, last, start, n_labels, instance, P, shift):
 
 
 # ---------------------------------------------------------------------- words
+
+
+class CountRows(NamedTuple):
+    """Rows of a view of counts, and where each begins among the pairs and among their places."""
+
+    indptr: np.ndarray
+    data: np.ndarray
+    multiplicity: np.ndarray
+    n_labels: np.ndarray  # of the row's bag
+    pair: np.ndarray
+    place: np.ndarray
+
+
+@kernel
+def find_places(first, last, rows, indices, row_label, labels, word_start, word_labels, places):
+    """Where in the (word, label) statistics each (word of a row, label of its bag) lies.
+
+    ``row_label`` is where the labels of the row's bag begin; ``word_labels[word_start[i]:]`` are the labels
+    that occur with word i, rising.
+    """
+    for r in range(first, last):
+        p = rows.place[r]
+        for t in range(rows.indptr[r], rows.indptr[r + 1]):
+            lo = word_start[indices[t]]
+            for k in range(rows.n_labels[r]):  # labels of a bag rise: each search starts where the last ended
+                hi = word_start[indices[t] + 1]
+                wanted = labels[row_label[r] + k]
+                while lo < hi:
+                    mid = (lo + hi) >> 1
+                    if word_labels[mid] < wanted:
+                        lo = mid + 1
+                    else:
+                        hi = mid
+                places[p] = lo
+                p += 1
+
+
+@kernel
+def fill_counts(first, last, rows, places, table, tokens, P):
+    """Log-likelihoods of rows of counts, eq. 1, from log probabilities; of single words, likelihoods."""
+    for r in range(first, last):
+        n, p, q = rows.n_labels[r], rows.pair[r], rows.place[r]
+        if tokens:
+            for k in range(n):
+                P[p + k] = table[places[q + k]]
+            continue
+        for k in range(n):
+            P[p + k] = 0.0
+        for t in range(rows.indptr[r], rows.indptr[r + 1]):
+            for k in range(n):
+                P[p + k] += rows.data[t] * table[places[q + k]]
+            q += n
+
+
+@kernel
+def add_counts(first, last, rows, places, P, S):
+    """S_vyi = sum phi x_i, a table per fixed piece of rows; the caller adds the pieces."""
+    n_rows, n_pieces = rows.pair.size, S.shape[0]
+    for piece in range(first, last):
+        for r in range(piece * n_rows // n_pieces, (piece + 1) * n_rows // n_pieces):
+            n, p, q = rows.n_labels[r], rows.pair[r], rows.place[r]
+            for t in range(rows.indptr[r], rows.indptr[r + 1]):
+                x = rows.data[t] * rows.multiplicity[r]
+                for k in range(n):
+                    S[piece, places[q + k]] += x * P[p + k]
+                q += n
+
+
+class Csr(NamedTuple):
+    """The arrays of a CSR matrix."""
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    data: np.ndarray
+
+
+@kernel
+def rows_of_counts(first, last, X, S, prior, totals, tokens, place, P):
+    """Log-likelihoods of rows of counts under all labels, up to a term of the row; of words, likelihoods.
+
+    Eq. 1 with the smoothed eq. 7 is prod_i [kappa b_i (1 + S_yi / (kappa b_i)) / (S_y. + kappa)]^x_i: a part
+    that depends on the label alone, and a sparse one.
+
+    Parameters
+    ----------
+    X, S : Csr
+        The rows, and the statistics (words, labels).
+    prior : float64 array (n_words,)
+        kappa b_i.
+    totals : float64 array (n_labels,)
+        ln(S_y. + kappa); its reciprocal without logarithm for single words.
+    tokens : bool
+        Whether rows are single words.
+    place : int64 array (n_rows,)
+        Rows of ``P`` to fill.
+    P : float64 array (n, n_labels), out
+        The likelihoods.
+    """
+    for r in range(first, last):
+        row, length = P[place[r]], 0.0
+        for t in range(X.indptr[r], X.indptr[r + 1]):
+            length += X.data[t]
+        if tokens:
+            length = -prior[X.indices[X.indptr[r]]]
+        for y in range(totals.size):
+            row[y] = -length * totals[y]
+        for t in range(X.indptr[r], X.indptr[r + 1]):
+            i = X.indices[t]
+            for j in range(S.indptr[i], S.indptr[i + 1]):
+                y = S.indices[j]
+                if tokens:
+                    row[y] += S.data[j] * totals[y]
+                else:
+                    row[y] += X.data[t] * math.log1p(S.data[j] / prior[i])
+
+
+# ---------------------------------------------------------------------- spread over the cores
+
+
+def spread(
+    loop: Callable[..., Any], n: int, *arguments: Any, pairs: int, cost: float = _LOOK_UP, work: Any = None
+) -> None:
+    """Call ``loop(first, last, *arguments)`` on ranges that cover ``range(n)``.
+
+    Parameters
+    ----------
+    loop : callable
+        A compiled loop, or one of matrix products.
+    n : int
+        Length of the range.
+    *arguments
+        Handed on.
+    pairs : int
+        Pairs of an instance and a label that the whole range has.
+    cost : float
+        Nanoseconds per pair.
+    work : ndarray of shape (n + 1,), optional
+        Accumulated work, where it is uneven.
+    """
+    total = n if work is None else int(work[-1])
+    smallest = max(1, int(total * _WORTH_A_THREAD / max(pairs * cost, 1.0)))
+    in_threads(lambda first, last: loop(first, last, *arguments), n, cores(), work=work, smallest=smallest)
+
+
+def infer(pairs: Pairs, P: np.ndarray, alpha: np.ndarray, gamma: np.ndarray, bounds: Bounds) -> np.ndarray:
+    """`infer_bags` of the bags ``pairs.which``; gamma changes in place, E ln theta is returned."""
+    psi, start, alpha = np.zeros(len(gamma)), gamma.copy(), frozen(alpha)
+    work = _work(pairs)
+    widest, largest = _widest(pairs), int(np.diff(work).max(initial=0))
+
+    def loop(first: int, last: int) -> None:
+        room = Room.make(widest, largest if bounds.cold else 0)
+        infer_bags(first, last, pairs, P, alpha, gamma, psi, bounds, room)
+
+    spread(loop, len(pairs.which), pairs=int(work[-1]), cost=_SWEEPS, work=work)
+    with_labels = pairs.which[np.diff(pairs.label_start)[pairs.which] > 0]
+    for bag in with_labels[np.isnan(gamma[pairs.label_start[with_labels]])]:
+        own = slice(*pairs.label_start[bag : bag + 2])
+        weight = pairs.weight[slice(*pairs.inst_start[bag : bag + 2])]
+        block = P[slice(*pairs.pair_start[bag : bag + 2])]
+        log_p = np.log(np.maximum(block, _TINY)).reshape(len(weight), -1)
+        gamma[own], psi[own] = _infer_in_logs(log_p, weight, alpha[own], start[own], bounds)
+    return psi
+
+
+def phi(pairs: Pairs, P: np.ndarray, psi: np.ndarray) -> np.ndarray:
+    """`share_out`: likelihoods become phi in place; ln sum_y exp(psi_y) p_y of every instance is returned."""
+    log_r, psi = np.zeros(len(pairs.weight)), frozen(psi)
+    widest, work = _widest(pairs), _work(pairs)
+
+    def loop(first: int, last: int) -> None:
+        share_out(first, last, pairs, P, psi, log_r, np.empty(widest))
+
+    spread(loop, len(pairs.which), pairs=int(work[-1]), work=work)
+    for m in np.flatnonzero(np.isnan(log_r)):  # rare: in logarithms, row by row
+        bag = int(np.searchsorted(pairs.inst_start, m, side="right")) - 1
+        own = slice(*pairs.label_start[bag : bag + 2])
+        first = pairs.pair_start[bag] + (m - pairs.inst_start[bag]) * (own.stop - own.start)
+        row = slice(first, first + own.stop - own.start)
+        s = np.log(np.maximum(P[row], _TINY)) + psi[own]
+        log_r[m] = logsumexp(s)
+        P[row] = np.exp(s - log_r[m])
+    return log_r
+
+
+def _infer_in_logs(
+    log_p: np.ndarray, weight: np.ndarray, alpha: np.ndarray, gamma: np.ndarray, bounds: Bounds
+) -> tuple[np.ndarray, np.ndarray]:
+    """The E-step of one bag where plain products underflow: minute priors, as with ``xi`` below .002."""
+    psi = gamma
+    for _ in range(bounds.max_sweeps):
+        psi = digamma(gamma) if bounds.sharp else np.log(gamma)
+        s = log_p + psi
+        before, gamma = gamma, alpha + weight @ np.exp(s - logsumexp(s, axis=1, keepdims=True))
+        if np.abs(gamma - before).mean() < bounds.tol:
+            break
+    return gamma, psi
+
+
+def _work(pairs: Pairs) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(np.diff(pairs.pair_start)[pairs.which])])
+
+
+def _widest(pairs: Pairs) -> int:
+    return int(np.diff(pairs.label_start).max(initial=1))

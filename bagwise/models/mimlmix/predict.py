@@ -10,14 +10,12 @@ from scipy import sparse
 
 from bagwise.bags import Bags, runs
 from bagwise.compute.numeric import frozen
-from bagwise.models.mimlmix import count_kernels, kernels
-from bagwise.models.mimlmix.em import starts
-from bagwise.models.mimlmix.gaussian import log_densities, standardised
-from bagwise.models.mimlmix.loops import infer, spread
-from bagwise.models.mimlmix.loops import phi as share_out
-from bagwise.models.mimlmix.topic_kernels import draw_tokens
-from bagwise.models.mimlmix.topics import fold_in, label_sets, transposed
-from bagwise.models.mimlmix.views import as_long, is_token_view, sum_rows
+from bagwise.models.mimlmix import kernels
+from bagwise.models.mimlmix.fit_em import starts
+from bagwise.models.mimlmix.fit_views import as_long, is_token_view, log_densities, standardised, sum_rows
+from bagwise.models.mimlmix.kernels import infer, spread
+from bagwise.models.mimlmix.kernels import phi as share_out
+from bagwise.models.mimlmix.kernels_topics import draw_tokens, fold_in, label_sets, transposed
 
 _SWEEPS = 100  # limit of E-step sweeps from a cold start
 _ROOM = 1 << 24  # numbers in the block of likelihoods of one batch (128 MiB)
@@ -105,13 +103,15 @@ def infer_block(
         psi[bags] = infer(some, P, alpha.reshape(-1), gamma.reshape(-1), bounds).reshape(psi.shape)[bags]
 
     theta = np.repeat(topic_share[None], len(mass), axis=0)
-    told, untold = np.flatnonzero(mass > 0), np.flatnonzero(mass <= 0)  # bags with instances, and without
+    filled, empty = np.flatnonzero(mass > 0), np.flatnonzero(mass <= 0)  # bags with instances, and without
     if eta > 0.0:
-        alpha[untold] = eta * (topic_share @ beta.T) + xi
+        alpha[empty] = eta * (topic_share @ beta.T) + xi
     if eta > 0.0 and settings["max_rounds"] > 0:
-        e_step(told)
-        theta[told] = _rounds(told, alpha, gamma, n_tokens / np.maximum(mass, 1e-300), beta, settings, e_step)
-        alpha[told] = eta * (theta[told] @ beta.T) + xi
+        e_step(filled)
+        theta[filled] = _rounds(
+            filled, alpha, gamma, n_tokens / np.maximum(mass, 1e-300), beta, settings, e_step
+        )
+        alpha[filled] = eta * (theta[filled] @ beta.T) + xi
     e_step(np.arange(len(mass)))
     return gamma, theta, psi
 
@@ -245,10 +245,10 @@ def _fill_counts(rows: _Rows, view: dict[str, Any], place: np.ndarray, P: np.nda
     statistics = (as_long(S["indptr"]), as_long(S["indices"]), S["data"])
     totals = view["totals"] + view["kappa"]
     spread(
-        count_kernels.rows_of_counts,
+        kernels.rows_of_counts,
         len(place),
-        count_kernels.Csr(*(frozen(a) for a in data)),
-        count_kernels.Csr(*(frozen(a) for a in statistics)),
+        kernels.Csr(*(frozen(a) for a in data)),
+        kernels.Csr(*(frozen(a) for a in statistics)),
         frozen(view["kappa"] * view["background"]),
         frozen(1.0 / totals if rows.tokens else np.log(totals)),
         rows.tokens,
@@ -290,3 +290,25 @@ def infer_within(
         for v, bags in views.items():
             phi[v][bags.offsets[a] : bags.offsets[b]] = P[places[v]]
     return phi
+
+
+def distribution_of(learned: dict[str, Any], component: int) -> dict[str, np.ndarray]:
+    """Distribution of one component in the units of the data; constant features have no variance."""
+    if learned["kind"] == "counts":
+        parts = learned["S"]
+        words = np.repeat(np.arange(parts["shape"][0]), np.diff(parts["indptr"]))
+        own = parts["indices"] == component
+        S = np.bincount(words[own], parts["data"][own], minlength=parts["shape"][0])
+        kappa = learned["kappa"]
+        return {"words": (S + kappa * learned["background"]) / (learned["totals"][component] + kappa)}
+    kept = learned["scale"] > 0
+    W = learned["whiten"][component % len(learned["whiten"])]
+    if learned["covariance"] == "diag":
+        covariance = np.diag(1.0 / W[0] ** 2)
+    else:  # stored: the transposed inverse of the Cholesky factor
+        factor = np.linalg.inv(W.T)
+        covariance = factor @ factor.T
+    mean, whole = learned["location"].copy(), np.zeros((len(kept), len(kept)))
+    mean[kept] += learned["scale"][kept] * learned["mean"][component]
+    whole[np.ix_(kept, kept)] = covariance
+    return {"mean": mean, "covariance": whole * np.outer(learned["scale"], learned["scale"])}

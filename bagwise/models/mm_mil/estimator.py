@@ -18,12 +18,10 @@ from bagwise.compute.scaling import apply_scaling, is_text, learn_scaling, scali
 from bagwise.compute.segment import segment_argmax, segment_max
 from bagwise.errors import warn
 from bagwise.models._shared.scores import constant_score, each_label
-from bagwise.models.mm_mil.checks import warn_of_contradictions
-from bagwise.models.mm_mil.features import landmark_features, similarities
+from bagwise.models.mm_mil.fit import learn_blocks, learn_label, warn_of_contradictions
+from bagwise.models.mm_mil.fit_features import drawn_landmarks, landmark_features, similarities
 from bagwise.models.mm_mil.kernels import instance_posteriors
-from bagwise.models.mm_mil.parts import drawn_landmarks, learn_labels
-from bagwise.models.mm_mil.select import select_n_clusters
-from bagwise.models.mm_mil.solvers import learn_label
+from bagwise.models.mm_mil.tune import select_n_clusters
 
 __all__ = ["MMMIL", "select_n_clusters"]
 
@@ -68,7 +66,7 @@ class MMMIL(MIMLClassifier):
         coefficients always speak of the features as given.
     device : {"auto", "cpu", "cuda", "cuda:0", ...}, default="auto"
         Where dense instances that are no text are learned from by ``solver="smooth"``, and scored; "auto" is
-        a graphics card if there is one and the work is worth the way to it. All labels are learned there at
+        a GPU if there is one and the work is worth the way to it. All labels are learned there at
         the same time, in double precision, and to the same model but for rounding.
     n_jobs : int, optional
         Labels learned at the same time on the processor; the result does not depend on it.
@@ -190,41 +188,41 @@ class MMMIL(MIMLClassifier):
     # ------------------------------------------------------------------ learning
 
     def _fit(self, bags, Y):
-        card = self._card(bags, Y.shape[1])
-        if card is None:
+        gpu = self._gpu(bags, Y.shape[1])
+        if gpu is None:
             self._learn(bags, Y, self._features(bags))
         else:
-            self._fit_on_card([self], bags, Y, card)
+            self._fit_on_gpu([self], bags, Y, gpu)
 
     @classmethod
     def _fit_several(cls, models, bags, Y):
-        """Models of the same features learn side by side on a card, others one after the other."""
+        """Models of the same features learn side by side on a GPU, others one after the other."""
         alike: dict[tuple, list] = {}
         for model in models:
             alike.setdefault(tuple(getattr(model, name) for name in _FEATURES_OF), []).append(model)
         for (seed, *_), group in alike.items():
-            card = group[0]._card(bags, Y.shape[1] * len(group)) if isinstance(seed, int) else None
-            if card is None:
+            gpu = group[0]._gpu(bags, Y.shape[1] * len(group)) if isinstance(seed, int) else None
+            if gpu is None:
                 for model in group:
                     model._fit(bags, Y)
             else:
-                cls._fit_on_card(group, bags, Y, card)
+                cls._fit_on_gpu(group, bags, Y, gpu)
 
     @staticmethod
-    def _fit_on_card(models, bags, Y, card):
-        from bagwise.models.mm_mil.card import learn_on_card
+    def _fit_on_gpu(models, bags, Y, gpu):
+        from bagwise.models.mm_mil.gpu import learn_on_gpu
 
         warn_of_contradictions(blocks_in_memory(bags, Y))
-        for model, found in zip(models, learn_on_card(models, bags, Y, card)):
+        for model, found in zip(models, learn_on_gpu(models, bags, Y, gpu)):
             model._keep(*found)
 
-    def _card(self, bags, n_labels):
-        """The card that learning goes to, None where it stays here."""
+    def _gpu(self, bags, n_labels):
+        """The GPU that learning goes to, None where it stays here."""
         if self.solver != "smooth" or bags.is_sparse:
             return None
         n_features = bags.n_features if self.kernel is None else min(self.n_landmarks, bags.n_instances)
-        card = gpu_for(self.device, _PASSES * bags.n_instances * n_features * n_labels)
-        return None if card is None or is_text(bags.X) else card
+        gpu = gpu_for(self.device, _PASSES * bags.n_instances * n_features * n_labels)
+        return None if gpu is None or is_text(bags.X) else gpu
 
     def _fit_blocks(self, blocks):
         if len(blocks) == 1:  # no more than bags in memory
@@ -240,14 +238,14 @@ class MMMIL(MIMLClassifier):
         if self.kernel == "rbf":
             kernel = drawn_landmarks(blocks, scaling, self.n_landmarks, self.width_scale, rng)
         warn_of_contradictions(blocks)
-        found = learn_labels(blocks, scaling, kernel, self._settings(seed))
+        found = learn_blocks(blocks, scaling, kernel, self._settings(seed))
         shared = {"scaling": scaling} | ({} if kernel is None else kernel._asdict())
         n_features = self.n_features_in_ if kernel is None else kernel.whitening.shape[1]
         self._keep(found, blocks.labels()[0], n_features, shared)
 
     def _shared(self, bags):
-        """What labels that are learned one by one can share; nothing on a card, which makes its own."""
-        return self._features(bags) if self._card(bags, 1) is None else None
+        """What labels that are learned one by one can share; nothing on a GPU, which makes its own."""
+        return self._features(bags) if self._gpu(bags, 1) is None else None
 
     def _features(self, bags):
         """What no label changes: features, the way from their weights to inputs, the seed of the starts."""
@@ -290,8 +288,10 @@ class MMMIL(MIMLClassifier):
         self.n_iter_ = max(max(len(history) - 2 for history in self.objective_), 0)
         restless = sum(s is not None and not s.at_rest for s in found)
         if restless:
-            told = f"{restless} of {len(found)} labels stopped at max_iter={self.max_iter}; raise it or tol"
-            warn(told, ConvergenceWarning)
+            message = (
+                f"{restless} of {len(found)} labels stopped at max_iter={self.max_iter}; raise it or tol"
+            )
+            warn(message, ConvergenceWarning)
 
     def _settings(self, seed):
         names = ("n_clusters", "solver", "n_init", "max_iter", "tol")
@@ -302,7 +302,7 @@ class MMMIL(MIMLClassifier):
 
     def _posteriors(self, bags):
         """Log-odds (n_instances, n_labels) and P(z | x, +), (n_instances, n_labels, n_clusters)."""
-        there = self._predicted_on_card(bags, "posteriors")
+        there = self._predicted_on_gpu(bags, "posteriors")
         if there is not None:
             return there
         coef, intercept = self._weights
@@ -322,25 +322,25 @@ class MMMIL(MIMLClassifier):
         coef = np.stack([self.expert_coef_, self.gate_coef_], axis=1)
         return coef, np.stack([self.expert_intercept_, self.gate_intercept_], axis=1)
 
-    def _predicted_on_card(self, bags, kind):
-        """What `predicted_on_card` finds, None where the work stays here."""
+    def _predicted_on_gpu(self, bags, kind):
+        """What `predicted_on_gpu` finds, None where the work stays here."""
         if bags.is_sparse or self.device == "cpu":
             return None
         columns = self.expert_coef_.shape[2] if self.kernel == "rbf" else bags.n_features / _PASSES
-        # one product repays the way to the card for large data alone
-        card = gpu_for(self.device, bags.n_instances * columns)
-        if card is None:
+        # one product repays the way to the GPU for large data alone
+        gpu = gpu_for(self.device, bags.n_instances * columns)
+        if gpu is None:
             return None
-        from bagwise.models.mm_mil.card import predicted_on_card
+        from bagwise.models.mm_mil.gpu import predicted_on_gpu
 
-        return predicted_on_card(self, bags, card, kind)
+        return predicted_on_gpu(self, bags, gpu, kind)
 
     def _instance_scores(self, bags):
-        there = self._predicted_on_card(bags, "instances")
+        there = self._predicted_on_gpu(bags, "instances")
         return self._posteriors(bags)[0] if there is None else there
 
     def _scores(self, bags):
-        there = self._predicted_on_card(bags, "bags")
+        there = self._predicted_on_gpu(bags, "bags")
         return segment_max(self._instance_scores(bags), bags.offsets) if there is None else there
 
     def _probabilities(self, bags):

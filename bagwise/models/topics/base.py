@@ -13,7 +13,7 @@ from bagwise.compute.parts import Held
 from bagwise.compute.scaling import apply_scaling, learn_scaling
 from bagwise.errors import DataError, quoted
 from bagwise.metrics import top_labels
-from bagwise.models.mimlmix.kinds import kind_of
+from bagwise.models.mimlmix.fit_kinds import kind_of
 from bagwise.models.svm.base import learn_codebook, nearest_word, short_indices
 
 

@@ -16,9 +16,9 @@ from bagwise.compute.calibration import best_offset
 from bagwise.compute.numeric import frozen
 from bagwise.compute.segment import segment_sum
 from bagwise.compute.threads import cores, in_threads
-from bagwise.models.mimlmix.parts import as_views
-from bagwise.models.mimlmix.settings import by_view
-from bagwise.models.mimlmix.topics import choose_n_topics, fit_topics, label_distributions
+from bagwise.models.mimlmix.fit_em import as_views
+from bagwise.models.mimlmix.kernels_topics import choose_n_topics, fit_topics, label_distributions
+from bagwise.models.mimlmix.tune import by_view
 from bagwise.models.topics import kernels
 from bagwise.models.topics.base import TopicClassifier, learn_words, word_counts
 from bagwise.models.topics.kernels import Answer

@@ -15,10 +15,10 @@ from bagwise.compute.torch_ops import Segments  # noqa: E402
 from bagwise.errors import BagwiseError  # noqa: E402
 from bagwise.metrics import average_precision  # noqa: E402
 from bagwise.models import DeepMIML  # noqa: E402
-from bagwise.models.deep.feed import Feed  # noqa: E402
-from bagwise.models.deep.heads import HEADS, POOLINGS, head_class  # noqa: E402
-from bagwise.models.deep.losses import bag_losses  # noqa: E402
-from bagwise.models.deep.network import Network, Plan, network_with, weights_of  # noqa: E402
+from bagwise.models.deep.fit_members import bag_losses  # noqa: E402
+from bagwise.models.deep.network import HEADS, Network, Plan, network_with, weights_of  # noqa: E402
+from bagwise.models.deep.predict import Feed  # noqa: E402
+from bagwise.models.deep.tune import POOLINGS  # noqa: E402
 
 SMALL = {"n_members": 1, "hidden": 32, "dropout": 0.1, "max_epochs": 30, "random_state": 0}
 OFFSETS = np.array([0, 3, 4, 9])
@@ -30,7 +30,7 @@ def sigmoid(x):
 
 def made(name, pooling, width=6, n_labels=3):
     torch.manual_seed(0)
-    head = head_class(name)(width, n_labels, pooling).double().eval()
+    head = HEADS[name](width, n_labels, pooling).double().eval()
     H = torch.randn(9, width, dtype=torch.float64)
     return head, H, {key: value.detach().numpy() for key, value in head.state_dict().items()}
 
@@ -225,18 +225,18 @@ def test_clear_errors():
     with pytest.raises(ValueError, match="device of DeepMIML must be"):
         DeepMIML(device="gpu").fit(bags, Y)
     if not torch.cuda.is_available():
-        with pytest.raises(BagwiseError, match="no GPU"):
+        with pytest.raises(BagwiseError, match="torch sees"):
             DeepMIML(device="cuda").fit(bags, Y)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("head", HEADS)
-def test_card_and_processor_agree(head):
+def test_gpu_and_processor_agree(head):
     bags, Y = sample_bags(n_bags=120)
     model = DeepMIML(head, **SMALL, device="cuda").fit(bags, Y)
-    on_card = model.decision_function(bags)
+    on_gpu = model.decision_function(bags)
     here = model.set_params(device="cpu").decision_function(bags)
     scale = np.abs(here).max()
-    np.testing.assert_allclose(on_card, here, rtol=1e-4, atol=1e-4 * scale)
+    np.testing.assert_allclose(on_gpu, here, rtol=1e-4, atol=1e-4 * scale)
     again = DeepMIML(head, **SMALL, device="cuda").fit(bags, Y).decision_function(bags)
-    np.testing.assert_array_equal(again, on_card)
+    np.testing.assert_array_equal(again, on_gpu)

@@ -18,10 +18,10 @@ from bagwise.compute.scaling import learn_scaling  # noqa: E402
 from bagwise.errors import DataError  # noqa: E402
 from bagwise.metrics import average_precision  # noqa: E402
 from bagwise.models import DeepMIML  # noqa: E402
-from bagwise.models.deep import shards as on_shards  # noqa: E402
-from bagwise.models.deep.feed import Feed  # noqa: E402
+from bagwise.models.deep import fit as on_shards  # noqa: E402
+from bagwise.models.deep.fit_members import Member, Settings  # noqa: E402
 from bagwise.models.deep.network import Plan  # noqa: E402
-from bagwise.models.deep.training import Member, Settings  # noqa: E402
+from bagwise.models.deep.predict import Feed  # noqa: E402
 
 SMALL = {"n_members": 2, "hidden": 24, "depth": 1, "max_epochs": 4, "random_state": 0}
 
@@ -163,7 +163,7 @@ import json, sys
 import numpy as np
 from bagwise import Bags, Dataset, ShardedBags
 from bagwise.models import DeepMIML
-from bagwise.models.deep import shards as on_shards
+from bagwise.models.deep import fit as on_shards
 
 def pieces(n_bags):
     rng = np.random.default_rng(0)

@@ -10,11 +10,10 @@ from small_gpu import no_room_beyond  # noqa: E402
 from bagwise.checks import sample_bags  # noqa: E402
 from bagwise.compute.scaling import learn_scaling  # noqa: E402
 from bagwise.models import DeepMIML  # noqa: E402
-from bagwise.models.deep import training  # noqa: E402
-from bagwise.models.deep.feed import Feed  # noqa: E402
+from bagwise.models.deep import fit_members as training  # noqa: E402
+from bagwise.models.deep.fit_members import AdamW, Member, Settings, catching_up  # noqa: E402
 from bagwise.models.deep.network import Plan, weights_of  # noqa: E402
-from bagwise.models.deep.optimiser import AdamW  # noqa: E402
-from bagwise.models.deep.training import Member, Settings, catching_up, train_member  # noqa: E402
+from bagwise.models.deep.predict import Feed  # noqa: E402
 
 CPU = torch.device("cpu")
 SETTINGS = Settings("bce", 6e-3, 1e-2, 8, 4, 5, 0.5, False)
@@ -28,6 +27,14 @@ def layers():
 def data_and_feed(n_bags=24):
     bags, Y = sample_bags(n_bags=n_bags)
     return bags, Y, Feed(bags, learn_scaling(bags.X, "standard"), CPU, Y)
+
+
+def trained(member, feed, bags, held_out=()):
+    """What a member comes to by passes over bags in memory."""
+    while not member.done:
+        member.learn(feed, bags)
+        member.end_pass(feed, held_out)
+    return member.trained()
 
 
 def plan_for(bags, Y, dropout=0.0):
@@ -103,11 +110,11 @@ def test_members_catch_up_from_their_best_weights():
     bags, Y, feed = data_and_feed(40)
     plan = plan_for(bags, Y, dropout=0.5)
     settings = SETTINGS._replace(max_epochs=12)
-    found = train_member(Member(plan, settings, CPU, 5), feed, np.arange(32), np.arange(32, 40))
+    found = trained(Member(plan, settings, CPU, 5), feed, np.arange(32), np.arange(32, 40))
     member = catching_up(plan, settings, CPU, 5, found)
     for name, value in weights_of(member.network).items():
         np.testing.assert_array_equal(value, found.weights[name])
-    last = train_member(member, feed, np.arange(40))
+    last = trained(member, feed, np.arange(40))
     assert member.passes == -(-found.epoch // 5) and last.history == []
     assert any((last.weights[name] != value).any() for name, value in found.weights.items())
 

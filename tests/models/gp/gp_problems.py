@@ -4,7 +4,7 @@ import numpy as np
 from scipy.special import expit
 
 from bagwise import Bags
-from bagwise.models.gp.training import Training
+from bagwise.models.gp.fit_features import Training
 
 
 def problem(n=12, n_labels=3, d=3, seed=0, sizes=None):

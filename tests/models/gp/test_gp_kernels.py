@@ -12,11 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 
 from bagwise import Bags
-from bagwise.models.gp.covariances import InstanceKernel
 from bagwise.models.gp.estimator import MIMLGP
-from bagwise.models.gp.features import build_features
-from bagwise.models.gp.gaussian_kernels import gaussian_means, gaussian_pair_sums
-from bagwise.models.gp.likelihood import CollectiveLikelihood
+from bagwise.models.gp.fit_features import build_features
+from bagwise.models.gp.kernels import CollectiveLikelihood
+from bagwise.models.gp.kernels_gaussian import InstanceKernel, gaussian_means, gaussian_pair_sums
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -160,10 +159,9 @@ def test_large_bags_go_in_blocks(kernel, storage, assumption, monkeypatch):
     settings = {"assumption": assumption, "label_covariance": "identity", "width": 2.0}
     whole = MIMLGP(function, **settings).fit(bags, Y)
     expected = whole.predict_proba(bags), *whole.predict_latent(bags), *whole.instance_latent(bags)
-    monkeypatch.setattr("bagwise.models.gp.covariances.BLOCK", 7)
+    monkeypatch.setattr("bagwise.models.gp.kernels_gaussian.BLOCK", 7)
     monkeypatch.setattr("bagwise.models.gp.predict.CELLS", 50)
-    for module in ("predict", "maxima"):
-        monkeypatch.setattr(f"bagwise.models.gp.{module}.LARGEST", 8)
+    monkeypatch.setattr("bagwise.models.gp.predict.LARGEST", 8)
     blocks = MIMLGP(function, **settings).fit(bags, Y)
     found = blocks.predict_proba(bags), *blocks.predict_latent(bags), *blocks.instance_latent(bags)
     assert_allclose(found[0], expected[0], atol=1e-8 if assumption == "collective" else 6e-3)
@@ -177,9 +175,9 @@ def test_a_bag_of_many_instances_in_bounded_memory(monkeypatch):
     bags = Bags(rng.normal(size=(sum(sizes), 3)), np.cumsum([0, *sizes]))
     Y = rng.integers(0, 2, (21, 2))
     Y[:2] = [[0, 1], [1, 0]]
-    monkeypatch.setattr("bagwise.models.gp.features.CELLS_LIMIT", 2600 * 20)
+    monkeypatch.setattr("bagwise.models.gp.fit_features.CELLS_LIMIT", 2600 * 20)
     monkeypatch.setattr("bagwise.models.gp.predict.CELLS", 30_000)
-    monkeypatch.setattr("bagwise.models.gp.covariances.BLOCK", 300)
+    monkeypatch.setattr("bagwise.models.gp.kernels_gaussian.BLOCK", 300)
     for assumption in ("collective", "standard"):
         for X in (bags.X, sparse.csr_array(bags.X)):
             given = bags.with_X(X)

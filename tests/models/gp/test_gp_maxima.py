@@ -8,11 +8,9 @@ from scipy.integrate import quad
 from scipy.special import expit, log_expit
 from scipy.stats import qmc
 
-from bagwise.models.gp import maxima
+from bagwise.models.gp import predict
 from bagwise.models.gp.estimator import MIMLGP
-from bagwise.models.gp.likelihood import StandardLikelihood
-from bagwise.models.gp.logistic_kernels import logistic_normal_log_odds
-from bagwise.models.gp.maximum_kernels import smooth_maximum
+from bagwise.models.gp.kernels import StandardLikelihood, logistic_normal_log_odds, smooth_maximum
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -50,10 +48,10 @@ def bags_of_latent_values(sizes, m=6, seed=0):
 def test_maxima_agree_with_brute_force(whole):
     P, w, S, noise, offsets = bags_of_latent_values([1, 2, 3, 5, 8, 13, 40])
     S = S if whole else np.diag(S).copy()
-    draws = maxima.standard_draws(maxima.LARGEST, MIMLGP().n_draws)
-    yes, no = maxima.integrate_maxima(P @ w, P, S, noise, offsets, draws)
+    draws = predict.standard_draws(predict.LARGEST, MIMLGP().n_draws)
+    yes, no = predict.integrate_maxima(P @ w, P, S, noise, offsets, draws)
     assert_allclose(yes + no, 1.0, rtol=1e-12)
-    weights = [maxima.drawn_weights(w, S, maxima.standard_draws(len(w), MIMLGP().n_draws))]
+    weights = [predict.drawn_weights(w, S, predict.standard_draws(len(w), MIMLGP().n_draws))]
     for b in range(len(yes)):
         rows = slice(offsets[b], offsets[b + 1])
         expected = sampled(P[rows], w, S, noise[rows])
@@ -61,32 +59,32 @@ def test_maxima_agree_with_brute_force(whole):
         blocks = [
             (P[rows][i : i + 7], noise[rows][i : i + 7]) for i in range(0, offsets[b + 1] - offsets[b], 7)
         ]
-        large = maxima.integrate_large_bag(blocks, weights, np.ones(1))
+        large = predict.integrate_large_bag(blocks, weights, np.ones(1))
         assert abs(large[0][0] - expected) < 6e-3  # noise of instances is drawn at random
         assert_allclose(large[0] + large[1], 1.0, rtol=1e-12)
 
 
 def test_maximum_of_one_instance_is_the_plain_integral():
     P, w, S, noise, _ = bags_of_latent_values([30])
-    draws = maxima.standard_draws(maxima.LARGEST, 2048)
-    yes, _ = maxima.integrate_maxima(P @ w, P, S, noise, np.arange(31), draws)
+    draws = predict.standard_draws(predict.LARGEST, 2048)
+    yes, _ = predict.integrate_maxima(P @ w, P, S, noise, np.arange(31), draws)
     exact = expit(logistic_normal_log_odds(P @ w, np.einsum("ij,jk,ik->i", P, S, P) + noise))
     assert_allclose(yes, exact, atol=5e-4)
 
 
 def test_maxima_do_not_depend_on_order_company_or_copies():
     P, w, S, noise, offsets = bags_of_latent_values([4, 9, 6], seed=3)
-    draws = maxima.standard_draws(maxima.LARGEST, 2048)
-    yes, _ = maxima.integrate_maxima(P @ w, P, S, noise, offsets, draws)
+    draws = predict.standard_draws(predict.LARGEST, 2048)
+    yes, _ = predict.integrate_maxima(P @ w, P, S, noise, offsets, draws)
     turned = np.concatenate([np.arange(b - 1, a - 1, -1) for a, b in zip(offsets[:-1], offsets[1:])])
-    again, _ = maxima.integrate_maxima((P @ w)[turned], P[turned], S, noise[turned], offsets, draws)
+    again, _ = predict.integrate_maxima((P @ w)[turned], P[turned], S, noise[turned], offsets, draws)
     assert_allclose(again, yes, rtol=1e-10)
-    alone, _ = maxima.integrate_maxima((P @ w)[4:13], P[4:13], S, noise[4:13], np.array([0, 9]), draws)
+    alone, _ = predict.integrate_maxima((P @ w)[4:13], P[4:13], S, noise[4:13], np.array([0, 9]), draws)
     assert_allclose(alone, yes[1], rtol=1e-12)
     twice = np.tile(P[:4], (2, 1))  # without noise, copies of an instance change nothing
     quiet = np.zeros(8)
-    single, _ = maxima.integrate_maxima(P[:4] @ w, P[:4], S, quiet[:4], np.array([0, 4]), draws)
-    double, _ = maxima.integrate_maxima(twice @ w, twice, S, quiet, np.array([0, 8]), draws)
+    single, _ = predict.integrate_maxima(P[:4] @ w, P[:4], S, quiet[:4], np.array([0, 4]), draws)
+    double, _ = predict.integrate_maxima(twice @ w, twice, S, quiet, np.array([0, 8]), draws)
     assert_allclose(single, double, atol=3e-3)
 
 
@@ -95,11 +93,11 @@ def test_draws_with_an_older_scipy(monkeypatch):
         def __init__(self, d, *, scramble=True, seed=None):
             super().__init__(d, scramble=scramble, seed=seed)
 
-    now = maxima.standard_draws(5, 64)
-    monkeypatch.setattr(maxima.qmc, "Sobol", Sobol)
-    monkeypatch.setattr(maxima, "_SEED", "seed")  # what SciPy before 1.15 called it
-    maxima.standard_draws.cache_clear()
-    assert_allclose(maxima.standard_draws(5, 64), now)
+    now = predict.standard_draws(5, 64)
+    monkeypatch.setattr(predict.qmc, "Sobol", Sobol)
+    monkeypatch.setattr(predict, "_SEED", "seed")  # what SciPy before 1.15 called it
+    predict.standard_draws.cache_clear()
+    assert_allclose(predict.standard_draws(5, 64), now)
 
 
 def test_smooth_maximum():
@@ -121,9 +119,9 @@ def test_the_number_of_threads_changes_nothing(assumption, monkeypatch):
     found = []
     for n_threads in (1, 3):
         monkeypatch.setattr("bagwise.compute.threads.threads", lambda n_jobs, n=n_threads: n)
-        for module in ("covariances", "maxima", "logistic_kernels"):
+        for module in ("kernels_gaussian", "predict", "kernels"):
             monkeypatch.setattr(f"bagwise.models.gp.{module}._WORTH_A_THREAD", 1)
-        monkeypatch.setattr("bagwise.models.gp.likelihood._MANY", 1)
+        monkeypatch.setattr("bagwise.models.gp.kernels._MANY", 1)
         model = MIMLGP(width=1.0, assumption=assumption, factor="pivoted", label_covariance="identity")
         found.append(model.fit(bags, Y).predict_proba(bags))
     np.testing.assert_array_equal(*found)

@@ -9,19 +9,19 @@ from numpy.testing import assert_allclose
 from scipy.special import expit, log_expit
 
 from bagwise import Bags
-from bagwise.models.gp.covariances import InstanceKernel, bag_means
-from bagwise.models.gp.em import learn_label_covariance, symmetric_root
 from bagwise.models.gp.estimator import MIMLGP
-from bagwise.models.gp.features import build_features
-from bagwise.models.gp.likelihood import CollectiveLikelihood, StandardLikelihood
-from bagwise.models.gp.logistic_kernels import logistic_normal_log_odds
-from bagwise.models.gp.posterior import (
+from bagwise.models.gp.fit import learn_label_covariance, symmetric_root
+from bagwise.models.gp.fit_features import build_features
+from bagwise.models.gp.fit_mode import (
+    Problem,
     block_curvature,
+    block_preconditioner,
     dense_curvature,
     find_mode,
+    solve_many,
 )
-from bagwise.models.gp.solve import block_preconditioner, solve_many
-from bagwise.models.gp.sums import Problem
+from bagwise.models.gp.kernels import CollectiveLikelihood, StandardLikelihood, logistic_normal_log_odds
+from bagwise.models.gp.kernels_gaussian import InstanceKernel, bag_means
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -194,10 +194,10 @@ def test_large_and_small_solvers_give_the_same_mode(monkeypatch):
     bags, Y = problem(n=50, seed=8)
     settings = {"width": 1.0, "label_covariance": spd(3), "exact_limit": 0}
     small = MIMLGP(**settings).fit(bags, Y)
-    monkeypatch.setattr("bagwise.models.gp.posterior.DENSE_LIMIT", 0)
-    monkeypatch.setattr("bagwise.models.gp.em.DENSE_LIMIT", 0)
-    monkeypatch.setattr("bagwise.models.gp.posterior.is_dense", lambda *_, **__: False)
-    monkeypatch.setattr("bagwise.models.gp.em.is_dense", lambda *_, **__: False)
+    monkeypatch.setattr("bagwise.models.gp.fit_mode.DENSE_LIMIT", 0)
+    monkeypatch.setattr("bagwise.models.gp.fit.DENSE_LIMIT", 0)
+    monkeypatch.setattr("bagwise.models.gp.fit_mode.is_dense", lambda *_, **__: False)
+    monkeypatch.setattr("bagwise.models.gp.fit.is_dense", lambda *_, **__: False)
     large = MIMLGP(**settings).fit(bags, Y)
     assert_allclose(large.weights_, small.weights_, rtol=1e-5, atol=1e-7)
     assert large.weight_covariance_.ndim == 2

@@ -11,9 +11,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.base.blocks import thinned
 from bagwise.errors import DataError
-from bagwise.models.gp.em import constrained, extrapolated
 from bagwise.models.gp.estimator import MIMLGP
-from bagwise.models.gp.transforms import TRANSFORMS, apply_transform, learn_transform
+from bagwise.models.gp.fit import constrained, extrapolated
+from bagwise.models.gp.fit_features import TRANSFORMS, apply_transform, learn_transform
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -126,7 +126,7 @@ def test_width_by_evidence_and_transforms():
 
 def test_comparisons_look_at_a_part_of_large_bags(monkeypatch):
     bags, Y = problem(n=20, seed=18, sizes=[50, 3, 1, *[4] * 17])
-    monkeypatch.setattr("bagwise.models.gp.select.MOST_INSTANCES", 6)
+    monkeypatch.setattr("bagwise.models.gp.tune.MOST_INSTANCES", 6)
     part = thinned(bags, 6)
     assert part.sizes.tolist() == [6, 3, 1, *[4] * 17]
     assert_allclose(part.X[[0, 5]], bags.X[[0, 49]])
@@ -135,7 +135,7 @@ def test_comparisons_look_at_a_part_of_large_bags(monkeypatch):
     seen = MIMLGP(label_covariance="scalar", max_iter=5, tol=0.5).fit(part, Y)
     assert model.landmarks_.n_instances == bags.n_instances  # the model itself looks at all
     assert len(model.candidates_) == len(seen.candidates_) == 16
-    monkeypatch.setattr("bagwise.models.gp.select.MOST_BAGS", 10)
+    monkeypatch.setattr("bagwise.models.gp.tune.MOST_BAGS", 10)
     fewer = MIMLGP(label_covariance="scalar", max_iter=5, tol=0.5).fit(bags, Y)
     some = np.linspace(0, 19, 10).astype(int)
     alone = MIMLGP(

@@ -14,7 +14,7 @@ from bagwise.datasets import make_mimlmix_like
 from bagwise.errors import DataError
 from bagwise.metrics import average_precision
 from bagwise.models.mimlmix.estimator import MIMLMix
-from bagwise.models.mimlmix.topics import (
+from bagwise.models.mimlmix.kernels_topics import (
     completion,
     fit_topics,
     label_distributions,

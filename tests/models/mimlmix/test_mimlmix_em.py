@@ -10,10 +10,9 @@ from scipy.stats import multivariate_normal
 
 from bagwise import MultiViewBags
 from bagwise.datasets import make_mimlmix_like
-from bagwise.models.mimlmix import kernels, loops
-from bagwise.models.mimlmix import views as _mimlmix_views
-from bagwise.models.mimlmix.em import Layout, collect_statistics, train, view_weights
+from bagwise.models.mimlmix import fit_views, kernels
 from bagwise.models.mimlmix.estimator import MIMLMix
+from bagwise.models.mimlmix.fit_em import Layout, collect_statistics, train, view_weights
 
 # ---------------------------------------------------------------------- small problems
 
@@ -140,8 +139,8 @@ def test_inference_where_products_underflow(sharp, cold):
     start = alpha + np.repeat([weight[:3].sum() / 4, weight[3:6].sum() / 4, 1e-5], 4)
     bounds = kernels.Bounds(300, 1e-12, sharp, cold)
     gamma, flat = start.copy(), P.ravel().copy()
-    psi = loops.infer(pairs, flat, alpha, gamma, bounds)
-    log_r = loops.phi(pairs, flat, psi)
+    psi = kernels.infer(pairs, flat, alpha, gamma, bounds)
+    log_r = kernels.phi(pairs, flat, psi)
     assert np.isfinite(gamma).all()
     assert np.isfinite(log_r).all()
     for n in range(3):
@@ -266,7 +265,7 @@ def test_equal_words_of_a_bag_may_share_a_row(monkeypatch):
     data = make_mimlmix_like("citeseer", 60, random_state=1)
     settings = {**FIXED, "max_iter": 12}
     fast = MIMLMix(**settings).fit(data.bags, data.Y)
-    monkeypatch.setattr(_mimlmix_views, "is_token_view", lambda X: False)
+    monkeypatch.setattr(fit_views, "is_token_view", lambda X: False)
     slow = MIMLMix(**settings).fit(data.bags, data.Y)
     np.testing.assert_allclose(fast.elbo_, slow.elbo_, rtol=1e-9)
     np.testing.assert_allclose(fast.label_scores(data.bags[:9]), slow.label_scores(data.bags[:9]), rtol=1e-6)

@@ -11,14 +11,14 @@ from bagwise import Bags, MultiViewBags
 from bagwise.datasets import make_mimlmix_like
 from bagwise.errors import DataError
 from bagwise.metrics import average_precision
-from bagwise.models.mimlmix import kernels, loops, topic_kernels
-from bagwise.models.mimlmix.em import Layout
+from bagwise.models.mimlmix import kernels, kernels_topics
 from bagwise.models.mimlmix.estimator import MIMLMix
-from bagwise.models.mimlmix.topics import (
+from bagwise.models.mimlmix.fit_em import Layout
+from bagwise.models.mimlmix.kernels_topics import (
     fold_in,
     transposed,
 )
-from bagwise.models.mimlmix.topics import label_sets as ragged_sets
+from bagwise.models.mimlmix.kernels_topics import label_sets as ragged_sets
 
 
 def slow_algorithm_3(logp, weights_of_rows, eta, xi, beta, alpha_topic, sharp_topics, n_fold):
@@ -162,9 +162,9 @@ def test_sampling_is_seeded_and_bags_do_not_influence_each_other():
 def test_results_do_not_depend_on_threads(size, monkeypatch):
     data = make_mimlmix_like(size, 60, random_state=5)
     results = []
-    monkeypatch.setattr(loops, "_WORTH_A_THREAD", 1.0)  # small data are cut, too
+    monkeypatch.setattr(kernels, "_WORTH_A_THREAD", 1.0)  # small data are cut, too
     for n_threads in (1, 3):
-        monkeypatch.setattr(loops, "cores", lambda n=n_threads: n)
+        monkeypatch.setattr(kernels, "cores", lambda n=n_threads: n)
         model = MIMLMix(**{**FIXED, "max_iter": 6}).fit(data.bags, data.Y)
         phi = model.instance_scores(data.bags)
         phi = np.vstack(list(phi.values())) if isinstance(phi, dict) else phi
@@ -183,7 +183,7 @@ def test_every_loop_is_compiled_once():
         model.partial_fit(data.bags, data.Y)
     loaded = pickle.loads(pickle.dumps(model))
     loaded.predict(data.bags)
-    for name, loop in {**vars(kernels), **vars(topic_kernels)}.items():
+    for name, loop in {**vars(kernels), **vars(kernels_topics)}.items():
         if hasattr(loop, "overloads") and loop.__module__.startswith("bagwise.models.mimlmix"):
             assert len(loop.overloads) <= 1, name
 

@@ -12,7 +12,7 @@ from bagwise import MultiViewBags
 from bagwise.datasets import make_mimlmix_like
 from bagwise.errors import DataError
 from bagwise.models.mimlmix.estimator import MIMLMix
-from bagwise.models.mimlmix.select import choose_settings
+from bagwise.models.mimlmix.tune import choose_settings
 
 
 def test_settings_are_chosen_inside_the_training_data():

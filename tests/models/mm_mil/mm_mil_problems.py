@@ -3,13 +3,19 @@
 import numpy as np
 
 from bagwise.datasets import make_sub_concepts
-from bagwise.models.mm_mil import objective as obj
+from bagwise.models.mm_mil.fit import problem_in_memory
+from bagwise.models.mm_mil.fit_smooth import BagLosses, Descended
 from bagwise.models.mm_mil.kernels import bag_losses
 
 
 def smooth_objective(Phi, offsets, labels, n_clusters, lam, beta, weights=None):
-    losses = obj.BagLosses(Phi, offsets, labels, weights)
-    return obj.Descended(losses, Phi.shape[1], n_clusters, lam, beta)
+    losses = BagLosses(Phi, offsets, labels, weights)
+    return Descended(losses, Phi.shape[1], n_clusters, lam, beta)
+
+
+def label_problem(Phi, offsets, labels, n_clusters, lam, beta):
+    """What starts and solvers ask of one label in memory."""
+    return problem_in_memory(Phi, offsets, labels, {"n_clusters": n_clusters, "lam": lam, "beta": beta})
 
 
 def losses_of(F, offsets, labels, weights, sharpness, G):

@@ -7,8 +7,8 @@ import pytest
 from mm_mil_problems import losses_of, smooth_objective
 from scipy import sparse
 
-from bagwise.models.mm_mil import objective as obj
-from bagwise.models.mm_mil.features import gaussian_kernel, whitening
+from bagwise.models.mm_mil import fit_em as obj
+from bagwise.models.mm_mil.fit_features import gaussian_kernel, whitening
 from bagwise.models.mm_mil.kernels import instance_posteriors
 
 
@@ -58,10 +58,10 @@ def test_objective_is_equation_7(M):
     expected = plain_objective(P, Phi, offsets, labels, 0.3, 0.7)
     assert np.isclose(obj.objective(P, Phi, offsets, labels, 0.3, 0.7), expected)
     smooth = smooth_objective(Phi, offsets, labels, M, 0.3, 0.7)
-    smooth(P.ravel())
+    smooth(P)
     assert np.isclose(smooth.hard, expected)
     smooth.sharpness = np.inf
-    assert np.isclose(smooth(P.ravel())[0], expected)
+    assert np.isclose(smooth(P)[0], expected)
 
 
 def printed_bound(F, labels, q=None):
@@ -101,8 +101,8 @@ def test_gradient_of_smooth_objective(M, sharpness):
     Phi, offsets, labels, P = small_problem(M=M)
     smooth = smooth_objective(Phi, offsets, labels, M, 0.3, 0.7, weights=np.linspace(0.5, 2, len(labels)))
     smooth.sharpness = sharpness
-    expected = numeric(lambda x: smooth(x.ravel())[0], P)
-    np.testing.assert_allclose(smooth(P.ravel())[1].reshape(P.shape), expected, rtol=1e-5, atol=1e-6)
+    expected = numeric(lambda x: smooth(x)[0], P)
+    np.testing.assert_allclose(smooth(P)[1], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_smooth_value_is_log_sum_exp_of_log_odds():
@@ -114,17 +114,17 @@ def test_smooth_value_is_log_sum_exp_of_log_odds():
         p = np.array([plain_p(x, P) for x in Phi[a:b]])
         g = np.log(((p / (1 - p)) ** 4.0).sum()) / 4.0
         total += np.log1p(np.exp(-g if l else g))
-    assert np.isclose(smooth(P.ravel())[0], total)
+    assert np.isclose(smooth(P)[0], total)
 
 
 def test_chunks_and_sparse_features_change_nothing(monkeypatch):
     Phi, offsets, labels, P = small_problem(n_bags=30)
-    whole = smooth_objective(Phi, offsets, labels, 3, 0.1, 0.1)(P.ravel())
-    monkeypatch.setattr(obj, "_CHUNK", 10)
+    whole = smooth_objective(Phi, offsets, labels, 3, 0.1, 0.1)(P)
+    monkeypatch.setattr("bagwise.models.mm_mil.fit_smooth._CHUNK", 10)
     cut = smooth_objective(Phi, offsets, labels, 3, 0.1, 0.1)
     assert len(cut.losses._chunks) > 3
     for other in (cut, smooth_objective(sparse.csr_array(Phi), offsets, labels, 3, 0.1, 0.1)):
-        value, gradient = other(P.ravel())
+        value, gradient = other(P)
         assert np.isclose(value, whole[0])
         np.testing.assert_allclose(gradient, whole[1], atol=1e-10)
 
@@ -163,7 +163,7 @@ def test_sp1_with_tight_weights_has_the_gradient_of_the_likelihood():
     Z = np.column_stack([chosen, np.ones(len(labels))])
     q = obj.tight_weights(Z @ P, labels)
     singles = smooth_objective(chosen, np.arange(len(labels) + 1), labels, 3, 0.0, 0.0)
-    gradient = singles(P.ravel())[1].reshape(P.shape)
+    gradient = singles(P)[1]
     np.testing.assert_allclose(obj.sp1(P[:, :3], Z, labels, q, 0.0)[1], gradient[:, :3], atol=1e-10)
     np.testing.assert_allclose(obj.sp2_tight(P[:, 3:], Z, q, 0.0)[1], gradient[:, 3:], atol=1e-10)
 

@@ -2,17 +2,17 @@
 
 import numpy as np
 import pytest
-from mm_mil_problems import faces, smooth_objective
+from mm_mil_problems import faces, label_problem, smooth_objective
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
 from bagwise.compute.threads import small_products
-from bagwise.models.mm_mil import objective as obj
 from bagwise.models.mm_mil.estimator import MMMIL
-from bagwise.models.mm_mil.solvers import Problem, solve
-from bagwise.models.mm_mil.start import cluster, starting_points
+from bagwise.models.mm_mil.fit import solve
+from bagwise.models.mm_mil.fit_em import objective
+from bagwise.models.mm_mil.fit_smooth import cluster, starting_points
 
 # ---------------------------------------------------------------------- solvers and starts
 
@@ -21,15 +21,16 @@ from bagwise.models.mm_mil.start import cluster, starting_points
 def test_smooth_ends_at_or_below_the_others_and_none_above_its_start(reg):
     bags, y, _ = faces(120)
     Phi = StandardScaler().fit_transform(bags.X.astype(float))
-    problem = Problem(Phi, bags.offsets, y.astype(float), 3, reg, reg)
+    data = Phi, bags.offsets, y.astype(float), reg, reg
+    problem = label_problem(*data[:3], 3, reg, reg)
     with small_products(1.0):
         starts = starting_points(problem, 2, np.random.RandomState(0))
         runs = {solver: solve(problem, starts, solver, 8, 1e-6) for solver in ("smooth", "em", "paper")}
     values = {}
     for solver, found in runs.items():
         values[solver] = found.value
-        assert np.isclose(found.value, obj.objective(found.P, *problem[:3], reg, reg))
-        assert found.value <= min(obj.objective(P, *problem[:3], reg, reg) for P in starts) + 1e-9
+        assert np.isclose(found.value, objective(found.P, *data))
+        assert found.value <= min(objective(P, *data) for P in starts) + 1e-9
         assert found.value == min(found.history) == found.history[-1]
     assert values["smooth"] <= min(values["em"], values["paper"]) * (1 + 1e-4)
 
@@ -38,7 +39,7 @@ def test_gates_sum_to_zero_at_the_optimum():
     # adding a vector to all gates changes no probability, so the penalty makes their sum zero
     bags, y, _ = faces(120)
     Phi = StandardScaler().fit_transform(bags.X.astype(float))
-    problem = Problem(Phi, bags.offsets, y.astype(float), 3, 1.0, 1.0)
+    problem = label_problem(Phi, bags.offsets, y.astype(float), 3, 1.0, 1.0)
     starts = starting_points(problem, 1, np.random.RandomState(0))
     W = solve(problem, starts, "smooth", 500, 1e-10).P[:-1, 3:]
     assert np.abs(W.sum(axis=1)).max() < 0.02 * np.abs(W).max()
@@ -50,11 +51,11 @@ def test_symmetric_start_is_a_saddle_and_ours_is_none():
     smooth = smooth_objective(Phi, bags.offsets, y, 2, 0.1, 0.1)
     P = np.zeros(smooth.shape)
     P[:, :2] = np.random.default_rng(0).normal(size=(len(P), 1))
-    gradient = smooth(P.ravel())[1].reshape(P.shape)
+    gradient = smooth(P)[1]
     np.testing.assert_allclose(gradient[:, 0], gradient[:, 1])  # equal experts stay equal
     np.testing.assert_allclose(gradient[:, 2:], 0.0, atol=1e-12)  # and gates never leave zero
-    for P in starting_points(Problem(Phi, bags.offsets, y, 2, 0.1, 0.1), 3, np.random.RandomState(0)):
-        gradient = smooth(P.ravel())[1].reshape(P.shape)
+    for P in starting_points(label_problem(Phi, bags.offsets, y, 2, 0.1, 0.1), 3, np.random.RandomState(0)):
+        gradient = smooth(P)[1]
         assert np.abs(gradient[:, 0] - gradient[:, 1]).max() > 1e-3
         assert np.abs(P[:, 2] - P[:, 3]).max() > 1e-3
 

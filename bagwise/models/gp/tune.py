@@ -1,0 +1,104 @@
+"""Choosing width and transform: by the approximate evidence, or by cross-validation of training bags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.model_selection import KFold
+
+from bagwise.base.blocks import evenly, thinned
+from bagwise.compute.scaling import is_text
+from bagwise.models.gp.fit import quick_evidence
+from bagwise.models.gp.fit_features import Training, apply_transform, is_huge, learn_transform, refuse_huge
+
+MOST_INSTANCES = 1000  # of one bag that take part in comparisons
+MOST_BAGS = 1000  # that the evidence is taken of; beyond, decompositions cost more than they tell
+_STEPS = 2.0 ** np.arange(-2.0, 2.0, 0.5)  # eight widths around the median distance
+
+
+def choose(
+    model: Any, bags: Any, Y: np.ndarray, random_state: np.random.RandomState
+) -> tuple[str, float, Any]:
+    """Transform and width for these bags, with all that were compared and how they fared (or None)."""
+    how = model.selection
+    if how == "auto":
+        how = "evidence" if model.assumption == "collective" else "cv"
+    given = [model.scaling] if isinstance(model.scaling, str) else list(model.scaling)
+    several = how == "evidence" and model.kernel == "gaussian" and model.mode == "fast"
+    several = several and isinstance(model.width, str)
+    transforms = [t for name in given for t in (_by_kind(bags.X, several) if name == "auto" else [name])]
+    candidates = [(t, w) for t in dict.fromkeys(transforms) for w in _widths(model, bags, t)]
+    if len(candidates) == 1:
+        return *candidates[0], None
+    bags = thinned(bags, MOST_INSTANCES)
+    if how == "evidence":
+        some = evenly(len(bags), MOST_BAGS)
+        scores = by_evidence(model, bags[some], Y[some], candidates)
+    else:
+        seed = int(random_state.randint(2**31 - 1))
+        scores = by_cross_validation(model, bags, Y, candidates, seed)
+    return *candidates[int(np.argmax(scores))], (candidates, scores)
+
+
+def _by_kind(X: Any, several: bool) -> list[str]:
+    """What "auto" stands for; features in one unit may be better off as they are, which the evidence sees."""
+    if is_text(X):
+        return ["log"]
+    return ["minmax", "none"] if several and not is_huge(X) else ["minmax"]
+
+
+def _widths(model: Any, bags: Any, transform: str) -> list[float]:
+    if model.kernel != "gaussian":
+        return [1.0]
+    if isinstance(model.width, str):
+        return [1.0] if model.mode == "paper" else width_grid(bags, transform).tolist()
+    return [float(w) for w in np.atleast_1d(model.width)]
+
+
+def width_grid(bags: Any, transform: str) -> np.ndarray:
+    """Eight widths around the median distance between instances, of which at most 1000 are looked at."""
+    X = bags.X
+    rows = evenly(X.shape[0], 1000)
+    Z = apply_transform(X, transform, learn_transform(X, transform))
+    refuse_huge(Z, bags)
+    Z = Z[rows]
+    Z = Z.toarray() if sparse.issparse(Z) else Z
+    squares = np.einsum("ij,ij->i", Z, Z)
+    distances = np.maximum(squares[:, None] + squares[None, :] - 2.0 * Z @ Z.T, 0.0)
+    apart = distances[distances > 1e-12 * max(distances.max(), 1e-300)]
+    middle = float(np.sqrt(np.median(apart))) if apart.size else 1.0
+    return middle * _STEPS
+
+
+def by_evidence(model: Any, bags: Any, Y: np.ndarray, candidates: list[tuple[str, float]]) -> np.ndarray:
+    """Laplace evidence of each candidate, with log-determinants from blocks so that all are comparable."""
+    values, K, training, last = [], None, None, None
+    for transform, width in candidates:
+        if transform != last:
+            K = None  # another scale: the covariance of the last candidate is no good start
+            X = apply_transform(bags.X, transform, learn_transform(bags.X, transform))
+            refuse_huge(X, bags)
+            training = Training.of(X, bags.offsets, Y, single=model.assumption == "standard")
+        assert training is not None
+        value, K = quick_evidence(model, training, width, K)
+        values.append(value)
+        last = transform
+    return np.array(values)
+
+
+def by_cross_validation(
+    model: Any, bags: Any, Y: np.ndarray, candidates: list[tuple[str, float]], seed: int
+) -> np.ndarray:
+    """Mean log-likelihood of the labels of bags that were left out."""
+    folds = min(model.cv, len(bags))
+    values = np.zeros(len(candidates))
+    for train, test in KFold(folds, shuffle=True, random_state=seed).split(Y):
+        for i, (transform, width) in enumerate(candidates):
+            trial = clone(model).set_params(width=width, scaling=transform, mode="fast")
+            p = trial.fit(bags[train], Y[train]).predict_proba(bags[test])
+            p = np.clip(np.where(Y[test] > 0, p, 1.0 - p), 1e-12, 1.0)
+            values[i] += np.log(p).sum()
+    return values / Y.size
