@@ -19,7 +19,7 @@ from bagwise.bags.dataset import Dataset
 from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import last_estimator
 from bagwise.io import formats, write
-from bagwise.media._base import ToBags
+from bagwise.media.base import ToBags
 from bagwise.media.gathering import Gathered, cache_place, collect
 from bagwise.media.pieces import Pieces
 from bagwise.media.recipe import describe, transformer_of

@@ -19,7 +19,7 @@ from bagwise.datasets import list_datasets, load_dataset
 from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import last_estimator
 from bagwise.io import read
-from bagwise.media.recognise import recognise
+from bagwise.media.recipe import recognise
 from bagwise.shards import ShardedBags
 from bagwise.utils.arrays import check_memory
 

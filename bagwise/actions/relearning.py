@@ -56,7 +56,7 @@ def fit_again(model: Any, what: Lesson) -> Any:
     while hasattr(model, "best_estimator_"):
         model = model.best_estimator_
     if isinstance(model, Pipeline):
-        from bagwise.media._base import ToBags
+        from bagwise.media.base import ToBags
 
         kept = [step for step in model.steps[:-1] if isinstance(step[1], ToBags)]
         middle = [(name, clone(step)) for name, step in model.steps[:-1] if not isinstance(step, ToBags)]

@@ -27,7 +27,7 @@ from scipy import sparse
 
 from bagwise.bags import checked_csr
 from bagwise.datasets.places import cache_folder
-from bagwise.media._part import Part
+from bagwise.media.parts import Part
 from bagwise.utils.version import __version__
 
 _LAYOUT = 1  # of the entries themselves

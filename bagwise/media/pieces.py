@@ -12,20 +12,19 @@ from bagwise.bags import Bags
 from bagwise.bags.dataset import Dataset
 from bagwise.base.blocks import evenly
 from bagwise.errors import DataError
-from bagwise.media._base import ToBags
-from bagwise.media._part import NamedPart, Unreadable
-from bagwise.media._sources import Source
+from bagwise.media.base import ToBags
 from bagwise.media.gathering import (
     Cache,
     begin,
     cache_place,
+    check_strictly,
     none_readable,
+    read_for,
     root_of,
     warn_of_learning,
 )
-from bagwise.media.labelling import check_strictly, read_for
-from bagwise.media.recipe import recipe_of
-from bagwise.media.recognise import Paths
+from bagwise.media.parts import NamedPart, Source, Unreadable
+from bagwise.media.recipe import Paths, recipe_of
 
 __all__ = ["Pieces"]
 

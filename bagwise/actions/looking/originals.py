@@ -201,7 +201,7 @@ def spectrogram(path: Path) -> np.ndarray:
     import soundfile
 
     from bagwise.media.audio.decode import open_recording
-    from bagwise.media.audio.spectrum import make_grid, spectra
+    from bagwise.media.audio.describe import make_grid, spectra
 
     rate, blocks, _ = open_recording(path)
     grid = make_grid(rate, 0.0, rate / 2)

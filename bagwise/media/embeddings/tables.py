@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from bagwise.errors import DataError
-from bagwise.media._part import Part
-from bagwise.media.embeddings.layout import COORDS, FEATURES, _placed
-from bagwise.media.embeddings.stored import as_float, refused
+from bagwise.media.embeddings.layout import COORDS, FEATURES, _placed, as_float, refused
+from bagwise.media.parts import Part
 
 __all__ = ["SUFFIXES", "parts_of_table"]
 

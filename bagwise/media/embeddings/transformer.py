@@ -11,13 +11,12 @@ import numpy as np
 
 from bagwise.base.parameters import Anything, Choice, Number
 from bagwise.errors import DataError
-from bagwise.media._base import COMMON, Part, ToBags
-from bagwise.media.embeddings.archives import open_npy, open_npz, open_safetensors
-from bagwise.media.embeddings.containers import open_h5, open_pt, open_zarr
-from bagwise.media.embeddings.layout import parts_of
-from bagwise.media.embeddings.stored import Stored, all_finite
+from bagwise.media.base import COMMON, ToBags
+from bagwise.media.embeddings.files import open_h5, open_npy, open_npz, open_pt, open_safetensors, open_zarr
+from bagwise.media.embeddings.layout import Stored, all_finite, parts_of
 from bagwise.media.embeddings.tables import SUFFIXES as TABLES
 from bagwise.media.embeddings.tables import parts_of_table
+from bagwise.media.parts import Part
 
 __all__ = ["EmbeddingsToBags"]
 

@@ -21,7 +21,7 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 
 from bagwise.media.labels._parts import Node, check_order, is_label, plain_name, polygon
-from bagwise.media.labels.rle import brush_mask
+from bagwise.media.labels.picture_tools import brush_mask
 from bagwise.media.labels.span import Notes, Span, ellipse, polygon_box
 
 _UPLOAD = re.compile(r"^[0-9a-f]{8}-(?=.)")

@@ -13,19 +13,24 @@ from pathlib import Path, PurePosixPath
 
 from bagwise.errors import DataError
 from bagwise.media.labels._parts import json_of, text_of, xml_of
-from bagwise.media.labels.audacity import is_track, read_track
-from bagwise.media.labels.coco import is_coco, is_results, read_coco
-from bagwise.media.labels.geojson import is_geojson, read_geojson
 from bagwise.media.labels.json_lines import read_lines, read_mapping
 from bagwise.media.labels.label_studio import is_tasks, read_tasks
 from bagwise.media.labels.matching import match_files
+from bagwise.media.labels.picture_tools import (
+    is_coco,
+    is_results,
+    is_via,
+    is_via_table,
+    read_coco,
+    read_via,
+    read_via_table,
+)
 from bagwise.media.labels.plain_table import plain_table
-from bagwise.media.labels.raven import is_raven, read_selections
+from bagwise.media.labels.slide_tools import is_geojson, read_geojson, read_xml
 from bagwise.media.labels.sound_tables import sound_table
+from bagwise.media.labels.sound_tools import is_raven, is_track, read_selections, read_track
 from bagwise.media.labels.span import Labels, Notes, Span
 from bagwise.media.labels.table import Row, Table, read_table
-from bagwise.media.labels.via import is_via, is_via_table, read_via, read_via_table
-from bagwise.media.labels.xml_tools import read_xml
 
 FOLDERS = "folders"  # given in place of a path: the folder of a file is its label
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".xlsx", ".xlsm", ".json", ".jsonl", ".geojson", ".xml", ".gz")

@@ -21,14 +21,20 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from bagwise.errors import BagwiseError, DataError
-from bagwise.media.labels import coco, label_studio
-from bagwise.media.labels.answers import Found, spans_of, targets
-from bagwise.media.labels.audacity import track
-from bagwise.media.labels.geojson import tile
-from bagwise.media.labels.originals import extent, full_text, picture_size, sound_length
-from bagwise.media.labels.overlap import parse_points
-from bagwise.media.labels.raven import selections
-from bagwise.media.labels.span import Span
+from bagwise.media.labels import label_studio
+from bagwise.media.labels import picture_tools as coco
+from bagwise.media.labels.answers import (
+    Found,
+    extent,
+    full_text,
+    picture_size,
+    sound_length,
+    spans_of,
+    targets,
+)
+from bagwise.media.labels.slide_tools import tile
+from bagwise.media.labels.sound_tools import selections, track
+from bagwise.media.labels.span import Span, parse_points
 from bagwise.utils.colours import label_colours
 from bagwise.utils.files import replacing
 

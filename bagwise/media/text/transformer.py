@@ -1,10 +1,17 @@
-"""Documents to bags of sentences, paragraphs or windows of words."""
+"""Sentences to vectors: by a function, or by a model of model2vec or sentence-transformers.
+
+Nothing is ever downloaded here: a name is looked up among the models that are on this machine already.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib.util import find_spec
 from os import PathLike
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,16 +19,85 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.base.parameters import Anything, Choice, Flag, Number, Several, Whole
-from bagwise.errors import DataError
+from bagwise.errors import DataError, OptionalDependencyError
 from bagwise.io._source import read_bytes
-from bagwise.media._base import COMMON, Part, ToBags
-from bagwise.media.text.cut import paragraphs, sentences
-from bagwise.media.text.decode import clean, decode
-from bagwise.media.text.html import strip_html
+from bagwise.media.base import COMMON, ToBags
+from bagwise.media.parts import Part
+from bagwise.media.text.decode import clean, decode, paragraphs, sentences, strip_html
 from bagwise.media.text.tables import SUFFIXES as TABLES
 from bagwise.media.text.tables import rows_of_table
 
-__all__ = ["TextToBags"]
+__all__ = ["TextToBags", "embedded", "embedder"]
+
+
+def embedder(embedding: str | Callable[[list[str]], Any]) -> Callable[[list[str]], Any]:
+    """The function itself, or that of the model with this name or in this folder."""
+    return _by_name(os.fspath(embedding)) if isinstance(embedding, (str, os.PathLike)) else embedding
+
+
+def embedded(texts: list[str], embedding: str | Callable[[list[str]], Any]) -> np.ndarray:
+    """Vectors of some texts as float32, checked.
+
+    Examples
+    --------
+    >>> embedded(["a", "bird"], lambda texts: [[len(text)] for text in texts])
+    array([[1.],
+           [4.]], dtype=float32)
+    """
+    X = np.asarray(embedder(embedding)(texts))
+    if X.ndim != 2 or len(X) != len(texts) or X.dtype.kind not in "fiu":
+        raise DataError(
+            f"embedding= should give a row of numbers for each of {len(texts)} texts, gave {X.dtype} of "
+            f"shape {X.shape}"
+        )
+    return np.ascontiguousarray(X, dtype=np.float32)
+
+
+@lru_cache(maxsize=4)
+def _by_name(name: str) -> Callable[[list[str]], Any]:
+    folder = Path(name) if os.path.isdir(name) else _cached_folder(name)
+    try:
+        kind = json.loads((folder / "config.json").read_text("utf-8")).get("model_type")
+    except (OSError, ValueError, AttributeError):
+        kind = None
+    if kind == "model2vec":
+        if find_spec("model2vec") is None:
+            raise OptionalDependencyError(f"the model {name!r} needs model2vec: pip install model2vec")
+        from model2vec import StaticModel
+
+        return StaticModel.from_pretrained(str(folder)).encode
+    if find_spec("sentence_transformers") is None:
+        raise OptionalDependencyError(
+            f"the model {name!r} needs sentence-transformers: pip install sentence-transformers"
+        )
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), local_files_only=True)
+    return lambda texts: model.encode(texts, show_progress_bar=False, convert_to_numpy=True)
+
+
+def _cached_folder(name: str) -> Path:
+    """Folder of a model that the Hugging Face tools have fetched before."""
+    if find_spec("huggingface_hub") is None:
+        raise OptionalDependencyError(
+            f"{name!r} is no folder, and without huggingface_hub no model is known by name; "
+            "pip install model2vec (or sentence-transformers), or give the model's folder"
+        )
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError, OSError, ValueError):
+        raise DataError(
+            f"the model {name!r} is not on this machine, and nothing is downloaded by itself; "
+            f"fetch it first (hf download {name}), or give its folder"
+        ) from None
+
+
+# ----------------------------------------------------------------------
+# Documents to bags of sentences, paragraphs or windows of words
+
 
 _HTML = (".html", ".htm", ".xhtml")
 _MAX_BYTES = 2**30  # a text of one file; memory is about ten times that
@@ -244,13 +320,12 @@ class TextToBags(ToBags):
 
     def _rows(self, text: str, spans: np.ndarray, pieces: np.ndarray) -> Any:
         if self.embedding is not None:
-            from bagwise.media.text.embedding import embedded
+            from bagwise.media.text.transformer import embedded
 
             return embedded(pieces.tolist(), self.embedding)
         if self._learns():
             return sparse.csr_array((len(spans), 0), dtype=np.float32)  # counted when the words are known
-        from bagwise.media.text.describe import hashed
-        from bagwise.media.text.tokens import tokens
+        from bagwise.media.text.tokens import hashed, tokens
 
         return hashed(
             tokens(text, spans, lowercase=self.lowercase),
@@ -274,7 +349,7 @@ class TextToBags(ToBags):
         return tokens("\n".join(pieces), spans, lowercase=self.lowercase)
 
     def _learn(self, parts: Sequence[Part]) -> None:
-        from bagwise.media.text.describe import learn_vocabulary
+        from bagwise.media.text.tokens import learn_vocabulary
 
         found = learn_vocabulary(
             ((self._tokens(part), len(part.places["text"])) for part in parts),
@@ -288,7 +363,7 @@ class TextToBags(ToBags):
     def _finish(self, part: Part) -> Part:
         if not self._learns():
             return part
-        from bagwise.media.text.describe import Vocabulary, tf_idf
+        from bagwise.media.text.tokens import Vocabulary, tf_idf
 
         known = _KNOWN.get(self)
         if known is None or known.terms is not self.vocabulary_:  # found by hash: made once, kept in no file

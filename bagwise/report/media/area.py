@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from bagwise.media.labels import Found
-from bagwise.media.labels.originals import extent
-from bagwise.media.labels.overlap import parse_points
+from bagwise.media.labels.answers import extent
+from bagwise.media.labels.span import parse_points
 from bagwise.media.places import medium_of
 from bagwise.report.media.draw import NO_ORIGINAL
 from bagwise.report.media.frame import FAINT, INK, caption, colours_of, head, most_seen, new_figure, shorten
@@ -266,7 +266,7 @@ def _heat(axes: Any, found: Found, values: np.ndarray, where: Any, over: bool) -
 
 
 def _inside(ring: np.ndarray, x0: float, y0: float, step: float, shape: Any, a: int, b: int) -> np.ndarray:
-    from bagwise.media.labels.overlap import contains
+    from bagwise.media.labels.span import contains
 
     y, x = np.mgrid[: shape[0], : shape[1]]
     points = x0 + (x.ravel() + a + 0.5) * step, y0 + (y.ravel() + b + 0.5) * step
