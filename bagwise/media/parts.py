@@ -1,9 +1,19 @@
-"""One bag as a medium makes it, and a file that gave none."""
+"""What a transformer of media takes and makes: sources, and parts, of which bags are stacked and some kept.
+
+A source is a file under a name, found in folders, or a thing in memory. A part is one bag as a medium makes
+it.
+
+Parts may be kept on disk, found by the SHA-256 of their file's bytes, the parameters and the versions: a
+stopped run goes on, and a new file costs only itself. Moving or renaming a file changes nothing, changing it
+or a parameter makes a new part. An entry that is damaged is made again; where nothing can be written, parts
+are made and not kept, and a note says so. The folder may be removed at any time.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -12,7 +22,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from bagwise.errors import DataError, DataWarning, warn
+from bagwise.bags import checked_csr
+from bagwise.datasets.places import cache_folder
+from bagwise.errors import DataError, DataWarning, listed, warn
+from bagwise.utils.store import Entries, file_hash
+
+NAMED = 5  # files that a message names
+_FOLDERS_AS_FILES = (".zarr",)  # a format whose "file" is a folder
+_LAYOUT = 2  # of what is kept of a part
 
 
 class Part(NamedTuple):
@@ -49,11 +66,7 @@ class Unreadable(NamedTuple):
     reason: str
 
 
-# ----------------------------------------------------------------------
-# What a bag is made from: a file under a name, found in folders, or a thing in memory
-
-
-_FOLDERS_AS_FILES = (".zarr",)  # a format whose "file" is a folder
+# ---------------------------------------------------------------------- sources
 
 
 @dataclass(frozen=True)
@@ -128,7 +141,8 @@ def find_files(
             raise DataError("no such file or folder", path=place)
         if root.is_dir() and root.suffix.lower() not in _FOLDERS_AS_FILES:
             here = [(path, path.relative_to(root).as_posix()) for path in _walk(root)]
-            here = [(path, name) for path, name in here if _fits(name, suffixes)]
+            if suffixes is not None:
+                here = [(path, name) for path, name in here if name.lower().endswith(tuple(suffixes))]
         else:
             here = [(root, root.name)]
         for path, name in here:
@@ -142,19 +156,14 @@ def find_files(
     return [Source(found[name], name) for name in sorted(found)]
 
 
-def _fits(name: str, suffixes: Sequence[str] | None) -> bool:
-    return suffixes is None or name.lower().endswith(tuple(suffixes))
-
-
-def _refuse(error: OSError) -> None:
-    """A folder that cannot be looked into is not passed over in silence."""
-    raise DataError(f"cannot be looked into: {error.strerror or error}", path=error.filename)
-
-
 def _walk(root: Path) -> list[Path]:
     """All files, and folders that are files to their format; nothing hidden, no folder twice by links."""
+
+    def refuse(error: OSError) -> None:  # a folder that cannot be looked into is not passed over in silence
+        raise DataError(f"cannot be looked into: {error.strerror or error}", path=error.filename)
+
     found, seen = [], {os.path.realpath(root)}
-    for folder, inner, files in os.walk(root, followlinks=True, onerror=_refuse):
+    for folder, inner, files in os.walk(root, followlinks=True, onerror=refuse):
         here = Path(folder)
         found += [here / name for name in files if not name.startswith(".")]
         deeper = []
@@ -170,19 +179,11 @@ def _walk(root: Path) -> list[Path]:
     return found
 
 
-# ----------------------------------------------------------------------
-# Parts of many sources in one: matrices, places and notes
-
-
-NAMED = 5  # files that a message names
-
-
-def width_of(parts: Sequence[Part]) -> int:
-    """Number of features of the first part that has instances."""
-    return next((int(p.X.shape[1]) for p in parts if p.X.shape[0]), max(int(p.X.shape[1]) for p in parts))
+# ---------------------------------------------------------------------- parts to bags
 
 
 def stacked(matrices: list[Any], width: int) -> Any:
+    """The instances of all parts in one matrix, sparse if any of them is."""
     filled = [X for X in matrices if X.shape[0]]
     if any(sparse.issparse(X) for X in matrices):
         if not filled:
@@ -207,8 +208,7 @@ def say_notes(named: Sequence[NamedPart]) -> None:
         for note in one.part.notes:
             about.setdefault(note, []).append(one.name)
     for note, names in about.items():
-        more = "" if len(names) <= NAMED else f" and {len(names) - NAMED} more"
-        warn(f"{', '.join(names[:NAMED])}{more}: {note}", DataWarning)
+        warn(f"{listed(names, NAMED)}: {note}", DataWarning)
 
 
 def stacked_places(names: Sequence[str], parts: Sequence[Part]) -> dict[str, np.ndarray]:
@@ -223,3 +223,51 @@ def stacked_places(names: Sequence[str], parts: Sequence[Part]) -> dict[str, np.
                 f"with {', '.join(columns) or 'no place'}; gather them apart"
             )
     return {c: np.concatenate([np.asarray(part.places[c]) for _, part in filled]) for c in columns}
+
+
+# ---------------------------------------------------------------------- parts that are kept
+
+
+def default_cache() -> Path:
+    """Folder for parts of this user: ``media`` beside the downloads of bagwise.
+
+    That is ``~/.cache/bagwise/media`` on Linux (or below ``$XDG_CACHE_HOME``), below ``~/Library/Caches`` on
+    macOS and below ``%LOCALAPPDATA%`` on Windows. The variable ``BAGWISE_CACHE`` names another folder.
+    """
+    return cache_folder() / "media"
+
+
+def kept_or_made(
+    folder: str | PathLike[str], path: str, settings: str, make: Callable[[], list[tuple[str, Part]]]
+) -> list[tuple[str, Part]]:
+    """Parts of a file: those kept in a folder, or those that ``make`` makes, which are then kept."""
+    entries = Entries(folder)
+    key = hashlib.sha256(f"{_LAYOUT}\n{file_hash(path)}\n{settings}".encode()).hexdigest()
+    key = f"{key[:2]}/{key[2:]}"  # no folder gets too many files
+    kept = entries.get(key)
+    if kept is not None:
+        return [(name, _restored(part)) for name, part in kept]
+    parts = make()
+    try:
+        entries.put(key, [(name, _plain(part)) for name, part in parts])
+    except OSError as error:
+        note = f"made, but not kept in the cache {os.fspath(folder)} ({error.strerror or error})"
+        return [(name, part._replace(notes=(*part.notes, note))) for name, part in parts]
+    return parts
+
+
+def _plain(part: Part) -> dict[str, Any]:
+    """A part as numbers, texts and arrays of numbers."""
+    X = sparse.csr_array(part.X) if sparse.issparse(part.X) else part.X
+    places = {name: np.asarray(values) for name, values in part.places.items()}
+    return {
+        "X": (X.data, X.indices, X.indptr, X.shape[1]) if sparse.issparse(X) else np.ascontiguousarray(X),
+        "places": {k: v.tolist() if v.dtype.kind in "OU" else v for k, v in places.items()},
+        "notes": part.notes,
+    }
+
+
+def _restored(kept: dict[str, Any]) -> Part:
+    X = checked_csr(*kept["X"]) if isinstance(kept["X"], tuple) else kept["X"]
+    places = {k: np.array(v, dtype=object) if isinstance(v, list) else v for k, v in kept["places"].items()}
+    return Part(X, places, kept["notes"])

@@ -13,16 +13,8 @@ from bagwise.bags.dataset import Dataset
 from bagwise.base.blocks import evenly
 from bagwise.errors import DataError
 from bagwise.media.base import ToBags
-from bagwise.media.gathering import (
-    Cache,
-    begin,
-    cache_place,
-    check_strictly,
-    none_readable,
-    read_for,
-    root_of,
-    warn_of_learning,
-)
+from bagwise.media.gathering import Cache, begin, cache_place, check_strictly, learn, none_readable, read_for
+from bagwise.media.labels import instance_labels
 from bagwise.media.parts import NamedPart, Source, Unreadable
 from bagwise.media.recipe import Paths, recipe_of
 
@@ -95,7 +87,7 @@ class Pieces:
         self.recipe = recipe_of(self.maker)
         self.label_names: tuple[str, ...] = ()
         if labels is not None:
-            self._read_labels(root_of(folders), options, say)
+            self._read_labels(folders, options, say)
 
     @property
     def _files(self) -> list[Source]:
@@ -130,8 +122,7 @@ class Pieces:
             named, unreadable = self.maker.read(some, step=self._advance("learning: "), strict=self.strict)
             if not named:
                 raise none_readable(self.found, unreadable)
-            self.maker.fit_parts(named)
-            warn_of_learning(self.found.medium)
+            learn(self.maker, named)
             return
         unreadable = []
         for file in self._files:
@@ -144,9 +135,9 @@ class Pieces:
             raise none_readable(self.found, unreadable)
         raise DataError(f"nothing was found in any of the {len(self._files)} {self.found.medium} files")
 
-    def _read_labels(self, root: Any, options: Any, say: Callable[[str], None]) -> None:
+    def _read_labels(self, folders: Paths, options: Any, say: Callable[[str], None]) -> None:
         names, failed = self._bag_names()
-        self._known = read_for(self.labels, [*names, *failed], self.found.medium, root, options)
+        self._known = read_for(self.labels, [*names, *failed], self.found.medium, folders, options)
         if self.strict:
             check_strictly(self._known.files_without, self._known, self.labels)
         if not self._known.label_names:
@@ -198,8 +189,6 @@ class Pieces:
 
     def _piece(self, named: list[NamedPart]) -> Dataset | None:
         """Bags of some files that the labels speak of, with them; None if there are none."""
-        from bagwise.media.labels import instance_labels
-
         if self.labels is None:
             return Dataset(self.maker.bags_of(named), recipe=self.recipe)
         named = [one for one in named if one.name in self._known.bag_labels]

@@ -19,7 +19,7 @@ import numpy as np
 
 from bagwise.base.parameters import check_parameters
 from bagwise.errors import BagwiseError, DataError
-from bagwise.media.base import ToBags
+from bagwise.media.base import ELSEWHERE, ToBags
 from bagwise.media.parts import Source, find_files
 from bagwise.utils.version import __version__
 
@@ -35,7 +35,6 @@ MEDIA: dict[str, tuple[str, str, tuple[str, ...], str]] = {
         "slide",
     ),
 }
-_ELSEWHERE = ("n_jobs", "cache")  # where and how fast, not what
 
 
 def medium_named(word: str) -> str:
@@ -87,7 +86,7 @@ def make_transformer(medium: str, params: Mapping[str, Any] | None = None, **mor
     TextToBags(cut='paragraphs')
     """
     cls = transformer_class(medium)
-    known = [name for name in cls._get_param_names() if name not in _ELSEWHERE]
+    known = [name for name in cls._get_param_names() if name not in ELSEWHERE]
     for name in params or {}:
         if name not in known:
             raise BagwiseError(f"{cls.__name__} has no parameter {name!r}; it has {', '.join(known)}")
@@ -115,7 +114,7 @@ def recipe_of(transformer: ToBags) -> dict[str, Any]:
     >>> recipe["medium"], recipe["params"]["cut"], transformer_of(recipe)
     ('text', 'paragraphs', TextToBags(cut='paragraphs'))
     """
-    params = {k: v for k, v in transformer.get_params(deep=False).items() if k not in _ELSEWHERE}
+    params = {k: v for k, v in transformer.get_params(deep=False).items() if k not in ELSEWHERE}
     try:
         params = json.loads(json.dumps(params, default=_plain))
     except (TypeError, ValueError):

@@ -12,7 +12,7 @@ from bagwise.compute.compiled import kernel
 from bagwise.compute.numeric import frozen
 from bagwise.errors import OptionalDependencyError
 
-__all__ = ["Cut", "GROUPS", "describe", "feature_names", "grid", "outlines", "superpixels"]
+__all__ = ["GROUPS", "Cut", "describe", "feature_names", "grid", "outlines", "superpixels"]
 
 
 class Cut(NamedTuple):
