@@ -1,4 +1,4 @@
-"""How bags were made from files, as plain values that a data file or a model can keep.
+"""The media by name, and how bags were made from files, as plain values that a data file or a model can keep.
 
 A recipe says the medium, every parameter (also those left at their defaults, which later versions may
 change), the version of bagwise, the revision of the description and, where something was learned, what.
@@ -18,10 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bagwise.base.parameters import check_parameters
-from bagwise.errors import BagwiseError, DataError
+from bagwise.errors import BagwiseError, DataError, listed
 from bagwise.media.base import ELSEWHERE, ToBags
 from bagwise.media.parts import Source, find_files
 from bagwise.utils.version import __version__
+
+Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
+_MAJORITY = 10  # a medium with so many times the files of all others together is meant
 
 # Medium: where its transformer is, other words for it, and what the places in it are called.
 MEDIA: dict[str, tuple[str, str, tuple[str, ...], str]] = {
@@ -115,14 +118,14 @@ def recipe_of(transformer: ToBags) -> dict[str, Any]:
     ('text', 'paragraphs', TextToBags(cut='paragraphs'))
     """
     params = {k: v for k, v in transformer.get_params(deep=False).items() if k not in ELSEWHERE}
-    try:
-        params = json.loads(json.dumps(params, default=_plain))
-    except (TypeError, ValueError):
-        odd = next(name for name, value in params.items() if not _is_plain(value))
-        raise DataError(
-            f"{odd}={params[odd]!r} cannot be kept in a file, so no file could say how these bags were made; "
-            "use make_pipeline(transformer, model) in Python instead"
-        ) from None
+    for name, value in params.items():
+        try:
+            params[name] = json.loads(json.dumps(value, default=_plain))
+        except (TypeError, ValueError):
+            raise DataError(
+                f"{name}={value!r} cannot be kept in a file, so no file could say how these bags were made; "
+                "use make_pipeline(transformer, model) in Python instead"
+            ) from None
     recipe = {
         "medium": transformer.medium,
         "params": params,
@@ -132,7 +135,8 @@ def recipe_of(transformer: ToBags) -> dict[str, Any]:
     if hasattr(transformer, "n_features_out_"):
         recipe["n_features"] = int(transformer.n_features_out_)
     if transformer._learns():
-        recipe["state"] = {name: _stored(value) for name, value in _learned(transformer).items()}
+        learned = [name for name in vars(transformer) if _is_learned(name) and name != "n_features_out_"]
+        recipe["state"] = {name: _stored(getattr(transformer, name)) for name in learned}
     return recipe
 
 
@@ -208,19 +212,6 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{value!r} is no plain value")
 
 
-def _is_plain(value: Any) -> bool:
-    try:
-        json.dumps(value, default=_plain)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _learned(transformer: ToBags) -> dict[str, Any]:
-    names = [name for name in vars(transformer) if _is_learned(name)]
-    return {name: getattr(transformer, name) for name in names if name != "n_features_out_"}
-
-
 def _is_learned(name: str) -> bool:
     return name.endswith("_") and not name.startswith("__")
 
@@ -256,12 +247,7 @@ def _restored(value: Any) -> Any:
     return [_restored(v) for v in value["list"]]
 
 
-# ----------------------------------------------------------------------
-# Which medium lies in a folder, by the suffixes of the files
-
-
-_MAJORITY = 10  # a medium with so many times the files of all others together is meant
-Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
+# ---------------------------------------------------------------------- which medium lies in a folder
 
 
 class Found(NamedTuple):
@@ -305,23 +291,27 @@ def recognise(
     'found 3 audio files (2 .wav, 1 .flac); passed over 1 other file (1 .svg)'
     """
     all_files = find_files(folders, leave_out=leave_out)
-    where = _names(folders)
+    named = [folders] if isinstance(folders, (str, PathLike)) else list(folders)
+    where = listed(named, 3)
     if medium is None:
         medium = _by_majority(all_files, where)
     cls = transformer_class(medium) if isinstance(medium, str) else medium
     medium = cls.medium
-    files = _with(all_files, cls.suffixes)
-    if not files and cls.also:
-        files = _with(all_files, cls.also)
-    given = [] if isinstance(folders, (str, PathLike)) else [p for p in folders if Path(p).is_file()]
-    if not files and given:
-        files = [file for file in all_files if file.path in map(str, given)]  # what was named is taken
+    files = _with(all_files, cls.suffixes) or _with(all_files, cls.also)
+    if not files and not isinstance(folders, (str, PathLike)):  # what was named is taken
+        given = {str(path) for path in folders if Path(path).is_file()}
+        files = [file for file in all_files if file.path in given]
     if not files:
         raise DataError(
             f"no {medium} files there ({' '.join((*cls.suffixes, *cls.also))}); found {_counted(all_files)}",
             path=where,
         )
-    return Found(medium, files, _said(medium, files, all_files))
+    said = f"found {len(files)} {medium} {'file' if len(files) == 1 else 'files'} ({_counted(files)})"
+    taken = set(files)
+    rest = [file for file in all_files if file not in taken]
+    if rest:
+        said += f"; passed over {len(rest)} other {'file' if len(rest) == 1 else 'files'} ({_counted(rest)})"
+    return Found(medium, files, said)
 
 
 def _by_majority(files: list[Source], where: str) -> str:
@@ -360,28 +350,9 @@ def _with(files: list[Source], suffixes: Sequence[str]) -> list[Source]:
     return [file for file in files if file.name.lower().endswith(tuple(suffixes))] if suffixes else []
 
 
-def _said(medium: str, files: list[Source], all_files: list[Source]) -> str:
-    one = "file" if len(files) == 1 else "files"
-    others = len(all_files) - len(files)
-    taken = set(files)
-    rest = [file for file in all_files if file not in taken]
-    passed = (
-        f"; passed over {others} other {'file' if others == 1 else 'files'} ({_counted(rest)})"
-        if rest
-        else ""
-    )
-    return f"found {len(files)} {medium} {one} ({_counted(files)}){passed}"
-
-
 def _counted(files: list[Source]) -> str:
     """Suffixes and how many files have them, such as "90 .wav, 10 .flac"."""
     if not files:
         return "no files at all"
     counts = Counter(Path(file.name).suffix.lower() or "without suffix" for file in files).most_common()
-    more = f", {len(counts) - 5} other kinds" if len(counts) > 5 else ""
-    return ", ".join(f"{n} {suffix}" for suffix, n in counts[:5]) + more
-
-
-def _names(folders: Paths) -> str:
-    given = [folders] if isinstance(folders, (str, PathLike)) else list(folders)
-    return ", ".join(map(str, given[:3])) + (", ..." if len(given) > 3 else "")
+    return listed((f"{n} {suffix}" for suffix, n in counts), 5, also="other kinds")

@@ -1,4 +1,7 @@
-"""Arrays in NumPy's files and in safetensors: mapped into memory where they are stored as they are."""
+"""Arrays in NumPy's files, safetensors, HDF5, zarr and torch files: what each holds by name, unread.
+
+What is stored as it is gets mapped into memory.
+"""
 
 from __future__ import annotations
 
@@ -13,49 +16,38 @@ import numpy as np
 from numpy.lib import format as npy
 
 from bagwise.errors import DataError, OptionalDependencyError
-from bagwise.media.embeddings.layout import Stored, check_claim, refused
+from bagwise.media.embeddings.layout import Stored, check_claim, reading_as
 
 __all__ = ["open_h5", "open_npy", "open_npz", "open_pt", "open_safetensors", "open_zarr"]
 
-
 _LONGEST_HEADER = 100 << 20
+_MOST_ARRAYS = 1_000_000  # of an HDF5 file
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1"}
 _TYPES |= {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1", "BF16": "<u2"}
 
 
 def open_npy(path: str) -> dict[str, Stored]:
     """One array, mapped."""
-    try:
-        with open(path, "rb") as file:
-            shape, fortran, dtype = _header(file)
-            at = file.tell()
-        _check_plain(dtype, "the array")
-        check_claim(path, shape, dtype.itemsize, "the array")
-        if math.prod(shape) * dtype.itemsize > os.path.getsize(path) - at:
-            raise DataError("is truncated: it ends before its array does")
-    except OSError as error:
-        raise refused(error, "a NumPy array") from None
+    with reading_as("a NumPy array"), open(path, "rb") as file:
+        shape, fortran, dtype = _header(file)
+        at = file.tell()
+    if dtype.kind not in "fiub":
+        what = "pickled objects, which are not opened" if dtype.hasobject else f"{dtype} in place of numbers"
+        raise DataError(f"the array holds {what}")
+    check_claim(path, shape, dtype.itemsize, "the array")
+    if math.prod(shape) * dtype.itemsize > os.path.getsize(path) - at:
+        raise DataError("is truncated: it ends before its array does")
     return {"features": _mapped(path, dtype, at, shape, "F" if fortran else "C")}
 
 
 def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
-    try:
+    with reading_as("a NumPy array"):  # the header is a Python literal, which fails in every way there is
         version = npy.read_magic(file)
         if version == (1, 0):
             return npy.read_array_header_1_0(file)
         if version == (2, 0):
             return npy.read_array_header_2_0(file)
-    except Exception as error:  # the header is a Python literal, which fails in every way that Python knows
-        raise refused(error, "a NumPy array") from None
     raise DataError(f"is a NumPy array of version {version}, which no file of numbers needs")
-
-
-def _check_plain(dtype: np.dtype, what: str) -> None:
-    if dtype.kind not in "fiub":
-        reason = (
-            "pickled objects, which are not opened" if dtype.hasobject else f"{dtype} in place of numbers"
-        )
-        raise DataError(f"{what} holds {reason}")
 
 
 def _mapped(path: str, dtype: Any, offset: int, shape: tuple[int, ...], order: Any = "C") -> Stored:
@@ -74,14 +66,9 @@ def _mapped(path: str, dtype: Any, offset: int, shape: tuple[int, ...], order: A
 
 def open_npz(path: str) -> dict[str, Stored]:
     """Arrays of an archive; those that are not compressed are mapped."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            return {m.filename.removesuffix(".npy"): _member(path, archive, m) for m in members}
-    except DataError:
-        raise
-    except Exception as error:  # zip files fail in many ways
-        raise refused(error, "an npz archive") from None
+    with reading_as("an npz archive"), zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        return {m.filename.removesuffix(".npy"): _member(path, archive, m) for m in members}
 
 
 def _member(path: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Stored:
@@ -106,21 +93,16 @@ def _member(path: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Sto
                 return _mapped(path, dtype, at, shape)
 
     def read() -> np.ndarray:
-        try:
-            with zipfile.ZipFile(path) as again, again.open(member) as stream:
-                stream.read(head.tell())
-                out = np.empty(n_bytes, dtype=np.uint8)
-                done = 0
-                while done < n_bytes:
-                    block = stream.read(min(1 << 20, n_bytes - done))
-                    if not block:
-                        raise DataError(f"{what} is truncated")
-                    out[done : done + len(block)] = np.frombuffer(block, dtype=np.uint8)
-                    done += len(block)
-        except DataError:
-            raise
-        except Exception as error:
-            raise refused(error, "an npz archive") from None
+        out = np.empty(n_bytes, dtype=np.uint8)
+        done = 0
+        with reading_as("an npz archive"), zipfile.ZipFile(path) as again, again.open(member) as stream:
+            stream.read(head.tell())
+            while done < n_bytes:
+                block = stream.read(min(1 << 20, n_bytes - done))
+                if not block:
+                    raise DataError(f"{what} is truncated")
+                out[done : done + len(block)] = np.frombuffer(block, dtype=np.uint8)
+                done += len(block)
         return out.view(dtype).reshape(shape, order="F" if fortran else "C")
 
     return Stored(shape, dtype.kind, read)
@@ -134,7 +116,7 @@ def open_safetensors(path: str) -> dict[str, Stored]:
         if size < 8 or length > min(size - 8, _LONGEST_HEADER):
             raise DataError("cannot be read as safetensors (its header is longer than the file)")
         text = file.read(length)
-    try:
+    with reading_as("safetensors"):
         header = json.loads(text.decode("utf-8"))
         facts = header.pop("__metadata__", {}) or {}
         found = {}
@@ -144,8 +126,6 @@ def open_safetensors(path: str) -> dict[str, Stored]:
             found[name] = _tensor(
                 path, entry["dtype"], shape, (8 + length + begin, 8 + length + end), size, facts
             )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise error if isinstance(error, DataError) else refused(error, "safetensors") from None
     return found
 
 
@@ -166,13 +146,6 @@ def _tensor(
     return Stored(shape, "f", lambda: (mapped.read().astype(np.uint32) << 16).view(np.float32), facts)
 
 
-# ----------------------------------------------------------------------
-# Arrays in HDF5, zarr and torch files: what each holds by name, unread
-
-
-_MOST_ARRAYS = 1_000_000
-
-
 def open_h5(path: str) -> dict[str, Stored]:
     """Datasets of an HDF5 file by their path; those stored in one piece are mapped."""
     try:
@@ -180,20 +153,15 @@ def open_h5(path: str) -> dict[str, Stored]:
     except ImportError:
         raise OptionalDependencyError("HDF5 files need h5py: pip install 'bagwise[slides]'") from None
     found: dict[str, Stored] = {}
-    try:
-        with h5py.File(path, "r") as file:
-            root = _attrs(file)
+    with reading_as("HDF5"), h5py.File(path, "r") as file:
+        root = _attrs(file)
 
-            def visit(name: str, item: Any) -> None:
-                if isinstance(item, h5py.Dataset) and len(found) < _MOST_ARRAYS:
-                    inherited = {**root, **_attrs(item.parent)}
-                    found[name] = _dataset(h5py, path, name, item, inherited)
+        def visit(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset) and len(found) < _MOST_ARRAYS:
+                inherited = {**root, **_attrs(item.parent)}
+                found[name] = _dataset(h5py, path, name, item, inherited)
 
-            file.visititems(visit)
-    except DataError:
-        raise
-    except Exception as error:  # HDF5 fails in many ways on damaged files
-        raise refused(error, "HDF5") from None
+        file.visititems(visit)
     return found
 
 
@@ -216,16 +184,11 @@ def _dataset(h5py: Any, path: str, name: str, item: Any, facts: dict[str, Any]) 
     check_claim(path, shape, dtype.itemsize, f"dataset {name[:60]!r}")
     at = item.id.get_offset() if item.chunks is None and 0 not in shape else None
     if at is not None:  # None also where nothing was written yet: HDF5 then gives its fill value
-        from bagwise.media.embeddings.files import _mapped
-
         return Stored(shape, dtype.kind, _mapped(path, dtype, at, shape).read, facts)
 
     def read() -> np.ndarray:
-        try:
-            with h5py.File(path, "r") as file:
-                return file[name][()]
-        except Exception as error:
-            raise refused(error, "HDF5") from None
+        with reading_as("HDF5"), h5py.File(path, "r") as file:
+            return file[name][()]
 
     return Stored(shape, dtype.kind, read, facts)
 
@@ -236,7 +199,7 @@ def open_zarr(path: str) -> dict[str, Stored]:
         import zarr
     except ImportError:
         raise OptionalDependencyError("zarr folders need zarr: pip install zarr") from None
-    try:
+    with reading_as("zarr"):
         opened = zarr.open(path, mode="r")
         if isinstance(opened, zarr.Array):
             return {"features": _zarr_array(path, opened, {})}
@@ -248,10 +211,6 @@ def open_zarr(path: str) -> dict[str, Stored]:
                 group = dict(opened[above].attrs) if above else {}
                 found[name] = _zarr_array(path, item, {**root, **group})
         return found
-    except DataError:
-        raise
-    except Exception as error:  # zarr and its codecs fail in many ways
-        raise refused(error, "zarr") from None
 
 
 def _zarr_array(path: str, item: Any, facts: dict[str, Any]) -> Stored:
@@ -262,10 +221,8 @@ def _zarr_array(path: str, item: Any, facts: dict[str, Any]) -> Stored:
     check_claim(path, item.shape, np.dtype(item.dtype).itemsize, f"array {item.name or 'features'!r}")
 
     def read() -> np.ndarray:
-        try:
+        with reading_as("zarr"):
             return np.asarray(item[...])
-        except Exception as error:
-            raise refused(error, "zarr") from None
 
     return Stored(item.shape, kind, read, facts)
 
@@ -287,7 +244,7 @@ def open_pt(path: str) -> dict[str, Stored]:
 
 
 def _load(torch: Any, path: str) -> Any:
-    try:
+    with reading_as("a torch file with weights_only=True"):
         try:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         except RuntimeError:  # of before torch 1.6: no zip, cannot be mapped
@@ -297,8 +254,6 @@ def _load(torch: Any, path: str) -> Any:
                 raise
             with torch.serialization.safe_globals(_numpy_parts()):  # an array saved with torch.save
                 return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise refused(error, "a torch file with weights_only=True") from None
 
 
 def _numpy_parts() -> list[Any]:

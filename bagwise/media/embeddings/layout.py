@@ -1,20 +1,38 @@
-"""An array in a file, known by its shape before it is read; shapes that cannot be true are refused."""
+"""Which arrays of a file are features, which are coordinates, and how many bags they are.
+
+====================================  =====================================================================
+``features`` (+ ``coords``)           one bag: CLAM, TRIDENT, and any file with one table of numbers
+groups with ``features`` in each      a bag per group, called by its path
+``features`` and ``offsets``          bags in a row: bag i is rows offsets[i] to offsets[i + 1]
+several tables and none so called     a bag per table, called by its name
+====================================  =====================================================================
+
+Features may be (n, d), (1, n, d) or, for one vector, (d,). Coordinates are the top left corners of tiles
+(x, y) in pixels of level 0, or (x, y, width, height). Arrays are known by their shapes before they are read;
+shapes that cannot be true are refused.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from bagwise.errors import DataError
+from bagwise.errors import BagwiseError, DataError, listed
 from bagwise.media.parts import Part
 
-__all__ = ["Stored", "check_claim", "parts_of", "refused"]
+__all__ = ["Stored", "check_claim", "parts_of", "reading_as", "refused"]
 
 
+FEATURES = ("features", "feats", "embeddings", "embedding", "feature", "x", "data")
+COORDS = ("coords", "coordinates", "coord", "positions", "locations", "xy")
+_SPACED = "has no size of its tiles; the distance between them, {:g} pixels, was taken (or give tile_size=)"
+_OTHER = "has coordinates of {} columns in place of x and y; they were left out"
 # What an array may take in memory whatever its file, and how many times its file: zeros shrink well.
 _ALWAYS = 1 << 28
 _TIMES = 100
@@ -50,6 +68,17 @@ def _size(path: str) -> int:
     return sum(os.path.getsize(os.path.join(folder, f)) for folder, _, files in os.walk(path) for f in files)
 
 
+@contextmanager
+def reading_as(kind: str) -> Iterator[None]:
+    """Turn whatever a decoder raises over a damaged file into one line."""
+    try:
+        yield
+    except BagwiseError:
+        raise
+    except Exception as error:  # decoders fail in their own ways
+        raise refused(error, kind) from None
+
+
 def refused(error: BaseException, kind: str) -> DataError:
     """The error of a decoder as one line."""
     what = " ".join(str(error).split())[:150] or type(error).__name__
@@ -76,26 +105,7 @@ def all_finite(X: np.ndarray) -> bool:
         return bool(np.isfinite(X.sum())) or bool(np.isfinite(X).all())  # a sum may overflow by itself
 
 
-# ----------------------------------------------------------------------
-# Which arrays of a file are features, which are coordinates, and how many bags they are
-#
-# ====================================
-# ===================================================================== ``features`` (+ ``coords``) one
-# bag: CLAM, TRIDENT, and any file with one table of numbers groups with ``features`` in each a bag per
-# group, called by its path ``features`` and ``offsets`` bags in a row: bag i is rows offsets[i] to
-# offsets[i + 1] several tables and none so called a bag per table, called by its name
-# ====================================
-# =====================================================================
-#
-# Features may be (n, d), (1, n, d) or, for one vector, (d,). Coordinates are the top left corners of
-# tiles (x, y) in pixels of level 0, or (x, y, width, height).
-
-
-FEATURES = ("features", "feats", "embeddings", "embedding", "feature", "x", "data")
-COORDS = ("coords", "coordinates", "coord", "positions", "locations", "xy")
-_SPACED = "has no size of its tiles; the distance between them, {:g} pixels, was taken (or give tile_size=)"
-_OTHER = "has coordinates of {} columns in place of x and y; they were left out"
-_SHOWN = 8
+# ---------------------------------------------------------------------- bags of a file
 
 
 def parts_of(
@@ -123,7 +133,7 @@ def parts_of(
     if features is None and tables:
         return [("" if len(tables) == 1 else name, _part(numbers[name], None, tile_size)) for name in tables]
     wanted = f"array {features!r}" if features else "table of features"
-    shown = ", ".join(f"{name[:40]} {a.shape}" for name, a in list(arrays.items())[:_SHOWN])
+    shown = listed(f"{name[:40]} {a.shape}" for name, a in arrays.items())
     raise DataError(f"holds no {wanted}; it holds {shown or 'no arrays at all'} (see features=)")
 
 
@@ -198,10 +208,9 @@ def _level0_size(attrs: Mapping[str, Any]) -> float | None:
     size = _number(attrs, "patch_size")
     if size is None:
         return None
-    for above, below in (("level0_magnification", "target_magnification"),):
-        source, target = _number(attrs, above), _number(attrs, below)
-        if source is not None and target:
-            return size * source / target
+    source, target = _number(attrs, "level0_magnification"), _number(attrs, "target_magnification")
+    if source is not None and target:
+        return size * source / target
     return size * (_number(attrs, "downsample") or 1.0)
 
 
@@ -245,8 +254,6 @@ def _rows_of_bags(
 
 def _bag_names(arrays: Mapping[str, Stored], attrs: Mapping[str, Any], n: int) -> list[str]:
     """Names kept beside the bags, in JSON or as a list; else their numbers from 1."""
-    import json
-
     for key in ("bag_ids", "names", "ids"):
         value = attrs.get(key)
         if isinstance(value, str):

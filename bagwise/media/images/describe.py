@@ -1,4 +1,18 @@
-"""Parts of a picture: cells of a grid at several scales, or superpixels."""
+"""Parts of a picture, cells of a grid or superpixels, and the numbers that describe them.
+
+=============  ===  ==========================================================================================
+``colour``     9    mean, spread (standard deviation) and skew (cube root of the third central moment) of
+                    grey, of red minus green, and of yellow minus blue
+``texture``    20   shares of the ten uniform local binary patterns, rotation not counted (0 to 8 neighbours
+                    not darker, 9 for all others), with neighbours at a distance of one and of two pixels
+``gradients``  37   directions of edges in nine bins of 20 degrees for each quarter of the part, weighted by
+                    their strength and scaled to length one; the mean strength
+``position``   3    centre (0 to 1 from the left and from the top) and size: the square root of the share of
+                    the picture's area
+=============  ===  ==========================================================================================
+
+Beyond the picture's edge its outermost pixels go on.
+"""
 
 from __future__ import annotations
 
@@ -87,21 +101,7 @@ def outlines(cut: Cut, scale_x: float, scale_y: float) -> np.ndarray:
     return out
 
 
-# ----------------------------------------------------------------------
-# Numbers that describe parts of a picture: colour, texture, edges and place, in compiled loops
-#
-# =============  ===  ==========================================================================================
-# ``colour``     9    mean, spread (standard deviation) and skew (cube root of the third central moment) of
-#                     grey, of red minus green, and of yellow minus blue
-# ``texture``    20   shares of the ten uniform local binary patterns, rotation not counted (0 to 8 neighbours
-#                     not darker, 9 for all others), with neighbours at a distance of one and of two pixels
-# ``gradients``  37   directions of edges in nine bins of 20 degrees for each quarter of the part, weighted by
-#                     their strength and scaled to length one; the mean strength
-# ``position``   3    centre (0 to 1 from the left and from the top) and size: the square root of the share of
-#                     the picture's area
-# =============  ===  ==========================================================================================
-#
-# Beyond the picture's edge its outermost pixels go on.
+# ---------------------------------------------------------------------- numbers
 
 
 GROUPS = ("colour", "texture", "gradients", "position")

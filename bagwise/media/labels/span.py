@@ -188,8 +188,8 @@ def ellipse(cx: float, cy: float, rx: float, ry: float, degrees: float = 0.0) ->
 # part**, or if **at least half of the span** lies in the part. What is measured is
 #
 # - in sound, time; where both part and span have a band, time x frequency;
-# - in pictures and on slides, area; where one of the two is an outline or a mask, the area is counted on a grid
-#   of points over what their boxes share (every pixel, at most 128 x 128 points);
+# - in pictures and on slides, area; where one of the two is an outline or a mask, the area is counted on a
+#   grid of points over what their boxes share (every pixel, at most 128 x 128 points);
 # - in text, characters.
 #
 # A span without extent (a point, a moment) lies in a part that contains it. A part has one known label:
