@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+from scipy.ndimage import find_objects, label
 
 from bagwise.media.audio.describe import Grid
 
@@ -268,8 +269,6 @@ class _Finder:
         return closed
 
     def _components(self, mask: np.ndarray, done: int, last: bool, least: tuple[int, float]) -> Iterator[Cut]:
-        from scipy.ndimage import find_objects, label
-
         base = self.open_base
         numbers, _ = label(mask, structure=np.ones((3, 3)))
         boxes = find_objects(numbers)

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy  # its signal, which takes most of a second, is loaded by the first use
 
-from bagwise.errors import BagwiseError, DataError, OptionalDependencyError
+from bagwise.errors import BagwiseError, DataError, optional
 
 SUFFIXES = (
     *(".wav", ".wave", ".flac", ".ogg", ".oga", ".opus", ".mp3"),
@@ -26,6 +27,7 @@ SUFFIXES = (
 RATES = (1_000, 1_000_000)  # Hz
 MAX_HOURS = 48.0
 LOUDEST = 1e6  # full scale is 1; some programs write floats of the size of 16-bit integers
+LARGEST_FACTOR = 1000  # rates such as 47,999 Hz are met to within a few millionths; times are kept exact
 BLOCK = 1 << 18  # values (samples times channels) that are decoded at once
 
 _UNKNOWN = 2**31 - 2**16  # from here on a count says "not known when the header was written"
@@ -102,7 +104,7 @@ def _scaled(x: np.ndarray) -> np.ndarray:
 
 
 def _from_file(path: Path, channel: str | int, block: int) -> Recording:
-    soundfile = _soundfile()
+    soundfile = optional("soundfile", "sound files need the package soundfile: pip install 'bagwise[audio]'")
     _check_kind(path)
     try:
         handle = soundfile.SoundFile(os.fspath(path))
@@ -220,16 +222,6 @@ def _mono(x: np.ndarray, column: int | None, done: int, rate: int, path: Path | 
     return mono
 
 
-def _soundfile() -> Any:
-    try:
-        import soundfile
-    except (ImportError, OSError):  # OSError: the package is there, its library is not
-        raise OptionalDependencyError(
-            "sound files need the package soundfile: pip install 'bagwise[audio]'"
-        ) from None
-    return soundfile
-
-
 def _reason(error: Exception) -> str:
     """The decoder's own words without the path, in one line."""
     if isinstance(error, BagwiseError):
@@ -240,11 +232,7 @@ def _reason(error: Exception) -> str:
     return " ".join(text.split()).rstrip(".")
 
 
-# ----------------------------------------------------------------------
-# A change of rate without seams: polyphase filtering of a stream of blocks, equal to that of the whole
-
-
-LARGEST_FACTOR = 1000  # rates such as 47,999 Hz are met to within a few millionths; times are kept exact
+# ---------------------------------------------------------------------- another rate
 
 
 def ratio(rate_in: int, rate_out: int) -> Fraction:
@@ -261,15 +249,13 @@ def ratio(rate_in: int, rate_out: int) -> Fraction:
 @lru_cache(maxsize=8)
 def _low_pass(up: int, down: int) -> np.ndarray:
     """Coefficients of the filter, odd in number and symmetric, so that nothing is shifted in time."""
-    from scipy.signal import firwin
-
     widest = max(up, down)
-    taps = firwin(20 * widest + 1, 1.0 / widest, window=("kaiser", 5.0)) * up
+    taps = scipy.signal.firwin(20 * widest + 1, 1.0 / widest, window=("kaiser", 5.0)) * up
     return taps.astype(np.float32)
 
 
 def resampled(blocks: Iterable[np.ndarray], factor: Fraction) -> Iterator[np.ndarray]:
-    """Blocks at ``factor`` times their rate; n samples become ceil(n * factor).
+    """Blocks at ``factor`` times their rate, by polyphase filtering; n samples become ceil(n * factor).
 
     Outside the recording is silence. Each block is filtered together with the neighbouring samples that the
     filter reaches, and starts at a multiple of the factor's denominator, where the phases begin anew: so
@@ -303,12 +289,10 @@ def resampled(blocks: Iterable[np.ndarray], factor: Fraction) -> Iterator[np.nda
 
 
 def _filtered(x: np.ndarray, taps: np.ndarray, up: int, down: int, reach: int, n_out: int) -> np.ndarray:
-    from scipy.signal import upfirdn
-
     # Output k of the whole lies at k * down + half of the filtered, upsampled signal; zeros before the taps
     # bring half to a multiple of down.
     half = len(taps) // 2
     pad = -half % down
-    y = upfirdn(np.concatenate([np.zeros(pad, dtype=np.float32), taps]), x, up, down)
+    y = scipy.signal.upfirdn(np.concatenate([np.zeros(pad, dtype=np.float32), taps]), x, up, down)
     first = (half + pad) // down + reach * up // down
     return y[first : first + n_out]

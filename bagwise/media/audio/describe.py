@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from scipy.fft import next_fast_len, rfft
 
 CHUNK = 128  # frames transformed at once: their samples stay in the cache
 
@@ -49,8 +50,6 @@ def make_grid(rate: int, low: float, high: float) -> Grid:
     >>> make_grid(48000, 50.0, 16000.0)
     Grid(rate=48000, hop=480, length=1024, first=1, last=341)
     """
-    from scipy.fft import next_fast_len
-
     length = next_fast_len(max(round(rate * 1024 / 48000), 16), real=True)
     step = rate / length
     first = max(int(np.floor(low / step + 0.5)), 1)  # the bin whose range holds low; never that of 0 Hz
@@ -70,8 +69,6 @@ def powers(x: np.ndarray, grid: Grid) -> np.ndarray:
     >>> P.shape, float(P.sum(axis=1).mean().round(3)), float(grid.frequencies[P[0].argmax()])
     ((8, 341), 0.5, 3000.0)
     """
-    from scipy.fft import rfft
-
     n_frames = max((len(x) - grid.length) // grid.hop + 1, 0)
     out = np.empty((n_frames, grid.n_bins), dtype=np.float32)
     if n_frames == 0:

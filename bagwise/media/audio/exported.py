@@ -1,4 +1,6 @@
-"""Files of embeddings that other programs write (BirdNET, Perch and their like), one vector per window.
+"""Embeddings that other programs write (BirdNET, Perch), joined to windows or calls by recording and time.
+
+A file holds one vector per window:
 
 - ``*.birdnet.embeddings.txt``: lines ``start TAB end TAB v1,v2,...`` of one recording; or one line
   ``v1,v2,...`` in a file ``<stem>_<start>_<end>.birdnet.embeddings.txt``.
@@ -19,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bagwise.errors import DataError
+from bagwise.errors import DataError, listed
 from bagwise.io._checks import damaged
 from bagwise.io._csv_table import CsvText
 from bagwise.io._source import MAX_BYTES, numbered_lines, read_text
@@ -27,20 +29,12 @@ from bagwise.io.npz import _arrays as npz_arrays
 
 _NAMES = {
     "file": ("file_path", "file", "filename", "filepath", "path", "recording", "source_id", "begin_file"),
-    "start": (
-        "start",
-        "start_s",
-        "window_start",
-        "start_time",
-        "start_time_s",
-        "offset",
-        "offset_s",
-        "timestamp_s",
-    ),
+    "start": ("start", "start_s", "window_start", "start_time", "start_time_s", "offset", "offset_s")
+    + ("timestamp_s",),
     "end": ("end", "end_s", "window_end", "end_time", "end_time_s"),
     "vector": ("embedding", "embeddings", "features", "x"),
 }
-_NOT_VALUES = (
+_NOT_VALUES = {
     "idx",
     "id",
     "index",
@@ -52,7 +46,7 @@ _NOT_VALUES = (
     "logits",
     "unnamed: 0",
     "",
-)
+}
 SUFFIXES = (".txt", ".csv", ".tsv", ".parquet", ".npz")
 TIMED = re.compile(r"_(\d+(?:\.\d+)?)_(\d+(?:\.\d+)?)\.birdnet\.embeddings\.txt$")
 
@@ -123,7 +117,7 @@ def _csv_columns(path: Path) -> dict[str, np.ndarray]:
     if len(records) < 2:
         raise DataError("expected a header and at least one row", path=path)
     header = [name.strip() for name in records[0][1]]
-    vector = _column(header, "vector")
+    vector, file = _column(header, "vector"), _column(header, "file")
     columns: dict[str, list] = {name: [] for name in header}
     for line, fields in records[1:]:
         if len(fields) != len(header):
@@ -137,18 +131,14 @@ def _csv_columns(path: Path) -> dict[str, np.ndarray]:
                         path=path,
                         line=line,
                     )
-            elif name == _column(header, "file") or name.lower() in _NOT_VALUES:
+            elif name == file or name.lower() in _NOT_VALUES:
                 columns[name].append(field.strip())
             else:
-                columns[name].append(_one_number(field, path, line))
+                numbers = _numbers(field, path, line)
+                if len(numbers) != 1:
+                    raise DataError(f"expected a number, found {field[:40]!r}", path=path, line=line)
+                columns[name] += numbers
     return {name: np.array(values) for name, values in columns.items()}
-
-
-def _one_number(field: str, path: Path, line: int) -> float:
-    numbers = _numbers(field, path, line)
-    if len(numbers) != 1:
-        raise DataError(f"expected a number, found {field[:40]!r}", path=path, line=line)
-    return numbers[0]
 
 
 def _parquet_columns(path: Path) -> dict[str, np.ndarray]:
@@ -187,8 +177,8 @@ def _from_columns(columns: dict[str, np.ndarray], path: Path) -> Vectors:
     roles = {role: _column(names, role) for role in _NAMES}
     if roles["start"] is None:
         raise DataError(
-            f"expected a column of starts in seconds ({', '.join(_NAMES['start'][:3])}, ...), "
-            f"found {', '.join(names[:8])}",
+            f"expected a column of starts in seconds (start, start_s, window_start, ...), "
+            f"found {listed(names)}",
             path=path,
         )
     start = np.asarray(columns[roles["start"]], dtype=np.float64).ravel()
@@ -198,11 +188,8 @@ def _from_columns(columns: dict[str, np.ndarray], path: Path) -> Vectors:
     else:
         taken = {name for name in roles.values() if name}
         values = [n for n in names if n not in taken and n.lower() not in _NOT_VALUES]
-        X = (
-            np.column_stack([np.asarray(columns[n], dtype=np.float32) for n in values])
-            if values
-            else np.zeros((len(start), 0), dtype=np.float32)
-        )
+        none = np.zeros((len(start), 0), dtype=np.float32)
+        X = np.column_stack([none, *(np.asarray(columns[n], dtype=np.float32) for n in values)])
     if roles["end"] is not None:
         end = np.asarray(columns[roles["end"]], dtype=np.float64).ravel()
     else:
@@ -225,8 +212,7 @@ def _ends(start: np.ndarray, file: np.ndarray | None, path: Path) -> np.ndarray:
     return end
 
 
-# ----------------------------------------------------------------------
-# Embeddings that another program wrote, joined to windows or calls by the recording's name and by time
+# ---------------------------------------------------------------------- by recording and time
 
 
 class ExportedEmbeddings:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from bagwise.errors import DataError, OptionalDependencyError
+from bagwise.errors import DataError, optional
 from bagwise.media.embeddings.layout import Stored, check_claim, reading_as
 
 __all__ = ["open_h5", "open_npy", "open_npz", "open_pt", "open_safetensors", "open_zarr"]
@@ -148,10 +148,7 @@ def _tensor(
 
 def open_h5(path: str) -> dict[str, Stored]:
     """Datasets of an HDF5 file by their path; those stored in one piece are mapped."""
-    try:
-        import h5py
-    except ImportError:
-        raise OptionalDependencyError("HDF5 files need h5py: pip install 'bagwise[slides]'") from None
+    h5py = optional("h5py", "HDF5 files need h5py: pip install 'bagwise[slides]'")
     found: dict[str, Stored] = {}
     with reading_as("HDF5"), h5py.File(path, "r") as file:
         root = _attrs(file)
@@ -195,10 +192,7 @@ def _dataset(h5py: Any, path: str, name: str, item: Any, facts: dict[str, Any]) 
 
 def open_zarr(path: str) -> dict[str, Stored]:
     """Arrays of a zarr folder by their path."""
-    try:
-        import zarr
-    except ImportError:
-        raise OptionalDependencyError("zarr folders need zarr: pip install zarr") from None
+    zarr = optional("zarr", "zarr folders need zarr: pip install zarr")
     with reading_as("zarr"):
         opened = zarr.open(path, mode="r")
         if isinstance(opened, zarr.Array):
@@ -229,10 +223,7 @@ def _zarr_array(path: str, item: Any, facts: dict[str, Any]) -> Stored:
 
 def open_pt(path: str) -> dict[str, Stored]:
     """Tensors of a torch file, read with ``weights_only=True``: nothing in it is ever run."""
-    try:
-        import torch
-    except ImportError:
-        raise OptionalDependencyError(".pt files need torch: pip install 'bagwise[torch]'") from None
+    torch = optional("torch", ".pt files need torch: pip install 'bagwise[torch]'")
     content = _load(torch, path)
     if not isinstance(content, dict):
         content = {"features": content}

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bagwise.errors import DataError, OptionalDependencyError
+from bagwise.errors import DataError, OptionalDependencyError, optional
 
 __all__ = ["MAX_PIXELS", "Picture", "picture_from_array", "read_picture"]
 
@@ -43,10 +43,7 @@ class Picture(NamedTuple):
 
 def read_picture(path: str | PathLike[str], max_side: int = 1024) -> Picture:
     """A picture from a file of any format that Pillow reads; transparent parts become white."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise OptionalDependencyError("pictures need Pillow: pip install 'bagwise[image]'") from None
+    Image = optional("PIL.Image", "pictures need Pillow: pip install 'bagwise[image]'")
     try:
         with warnings.catch_warnings(), open(path, "rb") as file:
             warnings.simplefilter("ignore")  # about odd tags and large sizes, which are checked here
@@ -282,12 +279,9 @@ def picture_from_array(array: Any, max_side: int = 1024) -> Picture:
 
 def _segmented(file: Any, max_side: int) -> Picture:
     """The first page of a TIFF that Pillow does not take: 16 bits of colour, or very large."""
-    try:
-        import tifffile
-    except ImportError:
-        raise OptionalDependencyError(
-            "this TIFF needs tifffile, which comes with scikit-image: pip install 'bagwise[image]'"
-        ) from None
+    tifffile = optional(
+        "tifffile", "this TIFF needs tifffile, which comes with scikit-image: pip install 'bagwise[image]'"
+    )
     with tifffile.TiffFile(file) as tiff:
         page: Any = tiff.pages[0]
         height, width, channels = _checked_shape(page)

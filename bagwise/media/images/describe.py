@@ -21,10 +21,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.ndimage import find_objects
 
 from bagwise.compute.compiled import kernel
 from bagwise.compute.numeric import frozen
-from bagwise.errors import OptionalDependencyError
+from bagwise.errors import optional
 
 __all__ = ["GROUPS", "Cut", "describe", "feature_names", "grid", "outlines", "superpixels"]
 
@@ -60,24 +61,19 @@ def grid(height: int, width: int, cells: int) -> Cut:
 
 def superpixels(rgb: np.ndarray, n: int, compactness: float) -> Cut:
     """Regions of like colour by SLIC, about ``n`` of them."""
-    try:
-        from skimage.segmentation import slic
-    except ImportError:
-        raise OptionalDependencyError("superpixels need scikit-image: pip install 'bagwise[image]'") from None
+    skimage = optional("skimage.segmentation", "superpixels need scikit-image: pip install 'bagwise[image]'")
     height, width = rgb.shape[:2]
     n = min(n, max(height * width // 16, 1))  # no region of a few pixels
     if n == 1 or min(height, width) < 4:
         labels = np.zeros((height, width), dtype=np.int32)
     else:
-        found = slic(rgb, n_segments=n, compactness=compactness, sigma=1, start_label=0)
+        found = skimage.slic(rgb, n_segments=n, compactness=compactness, sigma=1, start_label=0)
         _, inverse = np.unique(found, return_inverse=True)
         labels = inverse.reshape(height, width).astype(np.int32)
     return Cut(labels, _boxes(labels))
 
 
 def _boxes(labels: np.ndarray) -> np.ndarray:
-    from scipy.ndimage import find_objects
-
     found = find_objects(labels + 1)
     return np.array([[x.start, y.start, x.stop, y.stop] for y, x in found], dtype=np.int64)
 

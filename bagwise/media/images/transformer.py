@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.base.parameters import Anything, Choice, Number, Several, Whole
-from bagwise.errors import DataError, OptionalDependencyError
+from bagwise.errors import DataError, optional
 from bagwise.media.base import COMMON, ToBags
 from bagwise.media.images.decode import picture_from_array, read_picture
 from bagwise.media.images.describe import GROUPS, describe, feature_names, grid, outlines, superpixels
@@ -167,10 +167,10 @@ def embedded_parts(
     rgb: np.ndarray, boxes: np.ndarray, backbone: str, weights: str | None, device: str
 ) -> np.ndarray:
     """One row per box: the part, stretched to the network's input, through the network."""
+    model, size, mean, std = _loaded(backbone, weights, device)
     import torch
     from torch.nn import functional
 
-    model, size, mean, std = _loaded(backbone, weights, device)
     picture = torch.from_numpy(np.ascontiguousarray(rgb.transpose(2, 0, 1)))
     rows = []
     with torch.inference_mode():
@@ -191,11 +191,8 @@ def embedded_parts(
 
 @lru_cache(maxsize=2)
 def _loaded(backbone: str, weights: str | None, device: str) -> tuple[Any, tuple[int, int], Any, Any]:
-    try:
-        import timm
-        import torch
-    except ImportError:
-        raise OptionalDependencyError("backbone= needs torch and timm: pip install torch timm") from None
+    advice = "backbone= needs torch and timm: pip install torch timm"
+    timm, torch = optional("timm", advice), optional("torch", advice)
     try:
         model = timm.create_model(backbone, pretrained=False, num_classes=0)
     except (RuntimeError, ValueError, KeyError) as error:

@@ -1,11 +1,17 @@
-"""COCO's JSON: boxes, polygons and masks of objects in pictures; read and written.
+"""Objects in pictures: COCO's JSON, read and written, masks, and VGG Image Annotator, read.
 
-Read: instances (``images``, ``categories``, ``annotations``); every image that is listed counts as looked at.
-``labels`` of an image are ours, for labels of the whole picture.
+COCO. Read: instances (``images``, ``categories``, ``annotations``); every image that is listed counts as
+looked at. ``labels`` of an image are ours, for labels of the whole picture. Written: ``coco.json``, a data
+set with scores on its annotations, and ``coco_results.json``, the bare list that ``COCO.loadRes`` takes,
+without which nothing can be evaluated (it refuses an empty list, which is not written).
 
-Written: ``coco.json``, a data set with scores on its annotations, and ``coco_results.json``, the bare list
-that ``COCO.loadRes`` takes, without which nothing can be evaluated (it refuses an empty list, which is not
-written).
+Masks come as run lengths, COCO's two forms and the brush strokes of Label Studio. They are kept as the ends
+of their runs (`Mask`), so a declared size of a million by a million costs nothing; whatever is read is
+bounded by the length of what was written.
+
+VGG Image Annotator 2 (and 1), projects and annotations in JSON, or its CSV: the label of a region is its
+attribute ``label``, ``class``, ``name``, ``type``, ``species`` or ``category``, or its only attribute; ticked
+boxes are several labels. Attributes of a file count where they are called ``labels`` or alike.
 """
 
 from __future__ import annotations
@@ -18,7 +24,17 @@ import numpy as np
 
 from bagwise.errors import DataError
 from bagwise.media.labels._parts import Node, is_label, json_of, polygon
-from bagwise.media.labels.span import Mask, Notes, Rings, Span, area, ellipse, polygon_box
+from bagwise.media.labels.span import (
+    Mask,
+    Notes,
+    Rings,
+    Span,
+    area,
+    box_corners,
+    ellipse,
+    outlined,
+    point_at,
+)
 from bagwise.media.labels.table import Table
 
 
@@ -78,11 +94,8 @@ def _coco_place(note: Node) -> dict[str, Any]:
         if len(numbers) != 4 or min(numbers[2:]) < 0:
             raise box.wrong("expected x, y, width and height, the last two not negative")
         x, y, width, height = numbers
-    elif outline is None:
-        return {}
-    else:
-        x, y, width, height = outline.box() if not isinstance(outline, list) else polygon_box(outline)
-    return {"x": x, "y": y, "width": width, "height": height, "outline": outline}
+        return {"x": x, "y": y, "width": width, "height": height, "outline": outline}
+    return {} if outline is None else outlined(outline)
 
 
 def _outline(note: Node) -> Any:
@@ -117,13 +130,8 @@ def _points(part: Node) -> np.ndarray:
 
 def image(number: int, file: str, size: tuple[float, float], whole: Sequence[str]) -> dict[str, Any]:
     """An entry of ``images``."""
-    return {
-        "id": number,
-        "file_name": file,
-        "width": round(size[0]),
-        "height": round(size[1]),
-        "labels": list(whole),
-    }
+    width, height = map(round, size)
+    return {"id": number, "file_name": file, "width": width, "height": height, "labels": list(whole)}
 
 
 def annotation(number: int, image_id: int, category: int, span: Span) -> dict[str, Any]:
@@ -132,11 +140,7 @@ def annotation(number: int, image_id: int, category: int, span: Span) -> dict[st
     if isinstance(span.outline, list):
         polygons = span.outline
     else:
-        assert (
-            span.x is not None and span.y is not None and span.width is not None and span.height is not None
-        )
-        x0, y0, x1, y1 = span.x, span.y, span.x + span.width, span.y + span.height
-        polygons = [[np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1]])]]
+        polygons = [[box_corners(*span.box)]]
     return {
         "id": number,
         "image_id": image_id,
@@ -173,12 +177,7 @@ def union_area(polygons: list[Rings]) -> float:
     return float((covered * np.outer(np.diff(x), np.diff(y))).sum())
 
 
-# ----------------------------------------------------------------------
-# Masks as run lengths: COCO's two forms and the brush strokes of Label Studio, read without unpacking
-# them
-#
-# A mask is kept as the ends of its runs (`Mask`), so a declared size of a million by a million costs
-# nothing; whatever is read is bounded by the length of what was written.
+# ---------------------------------------------------------------------- masks as run lengths
 
 
 _BITS = 8
@@ -281,12 +280,7 @@ def brush_mask(rle: Sequence[int], height: int, width: int) -> Mask:
     return Mask(height, width, np.array(ends, dtype=np.int64), False)
 
 
-# ----------------------------------------------------------------------
-# VGG Image Annotator 2 (and 1): projects and annotations in JSON, or its CSV
-#
-# The label of a region is its attribute ``label``, ``class``, ``name``, ``type``, ``species`` or
-# ``category``, or its only attribute; ticked boxes are several labels. Attributes of a file count where
-# they are called ``labels`` or alike.
+# ---------------------------------------------------------------------- VGG Image Annotator
 
 
 _ATTRIBUTES = ("label", "labels", "class", "classes", "species", "category", "name", "type", "object")
@@ -400,7 +394,7 @@ def _via_place(shape: Node) -> dict[str, Any]:
             raise shape.wrong("a box with a negative side")
         return box
     if kind == "point":
-        return {"x": number("cx"), "y": number("cy"), "width": 0.0, "height": 0.0}
+        return point_at(number("cx"), number("cy"))
     if kind == "circle":
         outline = ellipse(number("cx"), number("cy"), number("r"), number("r"))
     elif kind == "ellipse":
@@ -416,5 +410,4 @@ def _via_place(shape: Node) -> dict[str, Any]:
         raise shape.wrong(
             f"a shape called {kind[:40]!r}; known: rect, circle, ellipse, polygon, polyline, point"
         )
-    x0, y0, width, height = polygon_box(outline)
-    return {"x": x0, "y": y0, "width": width, "height": height, "outline": outline}
+    return outlined(outline)

@@ -1,12 +1,14 @@
-"""QuPath's GeoJSON: objects on a slide in full-resolution pixels; read, and written one per slide.
+"""Objects on slides in full-resolution pixels: QuPath's GeoJSON, read and written, and XML, read.
 
-Read: FeatureCollection, Feature, bare geometry or an array of them, also gzipped; the label is the
-classification (``names`` are several), in the forms of old and new versions. Objects without a
-classification say nothing.
+QuPath, one file per slide. Read: FeatureCollection, Feature, bare geometry or an array of them, also gzipped;
+the label is the classification (``names`` are several), in the forms of old and new versions. Objects without
+a classification say nothing. Written: every tile as an object of type ``tile`` with the probability of each
+label as a measurement of the same name (*Measure > Show measurement maps* draws them), and a classification
+where a label was found. A classification must have a colour, or QuPath refuses the file.
 
-Written: every tile as an object of type ``tile`` with the probability of each label as a measurement of the
-same name (*Measure > Show measurement maps* draws them), and a classification where a label was found. A
-classification must have a colour, or QuPath refuses the file.
+XML of ASAP: the label is the group; Camelyon's groups ``_2`` and ``Exclusion`` are holes cut out of the
+others. XML of Pascal VOC, for pictures: the corners are taken as they stand, whatever a tool counts from,
+since one pixel decides no overlap.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import numpy as np
 
 from bagwise.errors import DataError
 from bagwise.media.labels._parts import Node, beside, is_label, number_in, polygon
-from bagwise.media.labels.span import Notes, Rings, Span, ellipse, polygon_box
+from bagwise.media.labels.span import Notes, Rings, Span, box_corners, ellipse, outlined, point_at
 
 _GEOMETRIES = {"Point", "MultiPoint", "LineString", "MultiLineString", "Polygon", "MultiPolygon"}
 _TYPES = _GEOMETRIES | {"FeatureCollection", "Feature", "GeometryCollection"}
@@ -80,8 +82,7 @@ def _places(feature: Node) -> Iterator[dict[str, Any]]:
     if kind in ("Point", "MultiPoint"):
         points = [coordinates] if kind == "Point" else list(coordinates.items())
         for point in points:
-            (x, y) = Node([point.value], point.path, point.where).points()[0]
-            yield {"x": float(x), "y": float(y), "width": 0.0, "height": 0.0}
+            yield point_at(*Node([point.value], point.path, point.where).points()[0])
         return
     if kind not in ("Polygon", "MultiPolygon"):
         return  # a line has no area
@@ -90,10 +91,11 @@ def _places(feature: Node) -> Iterator[dict[str, Any]]:
     outline = [rings for rings in outline if rings]
     if not outline:
         return
-    x, y, width, height = polygon_box(outline)
+    place = outlined(outline)
     if geometry.value.get("isEllipse") is True:
+        x, y, width, height = (place[side] for side in ("x", "y", "width", "height"))
         outline = ellipse(x + width / 2, y + height / 2, width / 2, height / 2)
-    yield {"x": x, "y": y, "width": width, "height": height, "outline": _unless_box(outline)}
+    yield {**place, "outline": None if _is_box(outline) else outline}
 
 
 def _ring(node: Node) -> np.ndarray:
@@ -103,14 +105,13 @@ def _ring(node: Node) -> np.ndarray:
     return polygon(points, node)[0]
 
 
-def _unless_box(outline: list[Rings]) -> list[Rings] | None:
-    """None for a rectangle along the axes, whose box says all."""
+def _is_box(outline: list[Rings]) -> bool:
+    """Whether it is a rectangle along the axes, whose box says all."""
     ring = outline[0][0]
-    corners = len(outline) == 1 and len(outline[0]) == 1 and len(ring) == 4
-    if corners and all(len(np.unique(ring[:, k])) == 2 for k in (0, 1)):
-        if all((a != b).sum() == 1 for a, b in zip(ring, np.roll(ring, -1, axis=0))):
-            return None
-    return outline
+    if len(outline) > 1 or len(outline[0]) > 1 or len(ring) != 4:
+        return False
+    two_sides = all(len(np.unique(ring[:, k])) == 2 for k in (0, 1))
+    return two_sides and all((a != b).sum() == 1 for a, b in zip(ring, np.roll(ring, -1, axis=0)))
 
 
 # ---------------------------------------------------------------------- out
@@ -135,7 +136,7 @@ def tile(
     """
     x, y, width, height = (float(v) for v in box)
     if outline is None:
-        outline = np.array([[x, y], [x + width, y], [x + width, y + height], [x, y + height]])
+        outline = box_corners(x, y, width, height)
     ring = outline.round(2).tolist()
     properties: dict[str, Any] = {"objectType": "tile"}
     if label is not None and colour is not None:
@@ -154,12 +155,7 @@ def class_name(label: str) -> str:
     return label.replace(":", " -")
 
 
-# ----------------------------------------------------------------------
-# Annotations in XML: ASAP and Camelyon for slides, Pascal VOC for pictures
-#
-# ASAP: the label is the group; Camelyon's groups ``_2`` and ``Exclusion`` are holes cut out of the
-# others. VOC: the corners are taken as they stand, whatever a tool counts from, since one pixel decides
-# no overlap.
+# ---------------------------------------------------------------------- XML
 
 
 _HOLES = {"_2", "exclusion"}
@@ -185,10 +181,7 @@ def _asap(path: Path, root: Element, file: str) -> Notes:
         name = node.get("Name", "") if not is_label(name) else name
         points = _coordinates(path, node)
         if kind in _POINTS and is_label(name):
-            place: dict[str, Any]
-            for x, y in points:
-                place = {"x": float(x), "y": float(y), "width": 0.0, "height": 0.0}
-                notes.spans.append(Span(file, name, **place))
+            notes.spans.extend(Span(file, name, **point_at(x, y)) for x, y in points)
         elif kind in _AREAS:
             if len(points) < 3:
                 raise DataError(
@@ -200,9 +193,7 @@ def _asap(path: Path, root: Element, file: str) -> Notes:
                 areas.append((name, points))
     for name, points in areas:
         rings = [points, *(hole for hole in holes if _within(hole, points))]
-        x, y, width, height = polygon_box([[points]])
-        outline: list[Rings] = [rings]
-        notes.spans.append(Span(file, name, x=x, y=y, width=width, height=height, outline=outline))
+        notes.spans.append(Span(file, name, **outlined([rings])))
     return notes
 
 

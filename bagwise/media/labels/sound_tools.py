@@ -1,18 +1,22 @@
-"""Raven selection tables, ``<sound>.Table.1.selections.txt``: read, and written one per recording.
+r"""Tools for sound: Raven's selection tables and Audacity's label tracks, read and written.
 
-Read: tables of one sound (named as the table is) and of several (``Begin File`` or ``Begin Path`` with ``File
-Offset (s)``); each selection once, though Raven saves it for the waveform and for the spectrogram; short
-rows; a header alone, which says that somebody looked and found nothing. BirdNET's tables are known by their
-columns and count as labels of whole files, its ``nocall`` as none.
-
-Written: the seven standard columns, the file and its offset (so that the table opens both as selection
+Raven, ``<sound>.Table.1.selections.txt``. Read: tables of one sound (named as the table is) and of several
+(``Begin File`` or ``Begin Path`` with ``File Offset (s)``); each selection once, though Raven saves it for
+the waveform and for the spectrogram; short rows; a header alone, which says that somebody looked and found
+nothing. BirdNET's tables are known by their columns and count as labels of whole files, its ``nocall`` as
+none. Written: the seven standard columns, the file and its offset (so that the table opens both as selection
 table and as sound selection table), the label and its score.
+
+Audacity, lines ``start TAB end TAB text``, one file per sound. A second line ``\ TAB low TAB high`` gives the
+band, -1 where it is open. A label has no score of its own; we write it into the text as ``wren (0.91)`` when
+asked, and take it out again on reading. An empty file says that somebody looked and found nothing.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bagwise.errors import DataError
@@ -33,17 +37,8 @@ _ANNOTATIONS = (
     "annotation", "annotations", "label", "labels", "species", "class", "common name",
     "scientific name", "species code", "call", "call type", "id", "type", "notes",
 )  # fmt: skip
-_STANDARD = {
-    "selection",
-    "view",
-    "channel",
-    "begin file",
-    "end file",
-    "begin path",
-    "end path",
-    "confidence",
-    "score",
-}
+_STANDARD = {"selection", "view", "channel", "confidence", "score"}
+_STANDARD |= {"begin file", "end file", "begin path", "end path"}
 _MEASURED = re.compile(
     r".*\((s|hz|khz|ms|db.*|u|bits|kpa|%)\)|.*(time|date|freq|samples?|frame|power|energy).*"
 )
@@ -158,12 +153,7 @@ def one_line(label: str | None) -> str:
     return " ".join(re.split(r"[\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+", str(label)))
 
 
-# ----------------------------------------------------------------------
-# Audacity label tracks: ``start TAB end TAB text``, one file per sound; read and written
-#
-# A second line ``\ TAB low TAB high`` gives the band, -1 where it is open. A label has no score of its
-# own; we write it into the text as ``wren (0.91)`` when asked, and take it out again on reading. An empty
-# file says that somebody looked and found nothing.
+# ---------------------------------------------------------------------- Audacity
 
 
 _TRACK_NAMES = [r"\.birdnet\.results\.txt$", r"[._ -]labels?\.txt$", r"\.txt$"]
@@ -183,7 +173,6 @@ def read_track(path: Path, text: str, root: Path | None = None) -> Notes:
     notes = Notes("BirdNET results for Audacity, as labels of whole files" if weak else "Audacity labels")
     file = beside(path, root, _TRACK_NAMES)
     notes.look(file)
-    band: tuple[float | None, float | None]
     for line, row in enumerate(text.split("\n"), 1):
         if not row.strip():
             continue
@@ -191,16 +180,7 @@ def read_track(path: Path, text: str, root: Path | None = None) -> Notes:
         if tokens[0] == "\\":
             band = _band(tokens, path, line)
             if notes.spans[-1].start is not None and not weak:
-                last = notes.spans[-1]
-                notes.spans[-1] = Span(
-                    file,
-                    last.label,
-                    start=last.start,
-                    end=last.end,
-                    low=band[0],
-                    high=band[1],
-                    score=last.score,
-                )
+                notes.spans[-1] = replace(notes.spans[-1], low=band[0], high=band[1])
             continue
         if tokens[0].startswith("\\"):
             continue  # of a later version

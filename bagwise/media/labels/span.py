@@ -172,6 +172,23 @@ def polygon_box(polygons: list[Rings]) -> tuple[float, float, float, float]:
     return float(x0), float(y0), float(x1 - x0), float(y1 - y0)
 
 
+def point_at(x: float, y: float) -> dict[str, Any]:
+    """What a `Span` is told of a place without extent."""
+    return {"x": float(x), "y": float(y), "width": 0.0, "height": 0.0}
+
+
+def box_corners(x: float, y: float, width: float, height: float) -> np.ndarray:
+    """A box as a ring of four points."""
+    x1, y1 = x + width, y + height
+    return np.array([[x, y], [x1, y], [x1, y1], [x, y1]])
+
+
+def outlined(outline: list[Rings] | Mask) -> dict[str, Any]:
+    """What a `Span` is told of a place with an outline: the box around it, too."""
+    x, y, width, height = outline.box() if isinstance(outline, Mask) else polygon_box(outline)
+    return {"x": x, "y": y, "width": width, "height": height, "outline": outline}
+
+
 def ellipse(cx: float, cy: float, rx: float, ry: float, degrees: float = 0.0) -> list[Rings]:
     """An ellipse as a polygon of 48 points, turned clockwise as seen on a screen."""
     turn = np.linspace(0, 2 * np.pi, 48, endpoint=False)

@@ -9,7 +9,6 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.base.parameters import Anything, Choice, Flag, Number, Several, Whole
-from bagwise.errors import DataError, OptionalDependencyError
+from bagwise.errors import DataError, optional
 from bagwise.io._source import read_bytes
 from bagwise.media.base import COMMON, ToBags
 from bagwise.media.parts import Part
@@ -330,34 +329,26 @@ def _by_name(name: str) -> Callable[[list[str]], Any]:
     except (OSError, ValueError, AttributeError):
         kind = None
     if kind == "model2vec":
-        if find_spec("model2vec") is None:
-            raise OptionalDependencyError(f"the model {name!r} needs model2vec: pip install model2vec")
-        from model2vec import StaticModel
-
-        return StaticModel.from_pretrained(str(folder)).encode
-    if find_spec("sentence_transformers") is None:
-        raise OptionalDependencyError(
-            f"the model {name!r} needs sentence-transformers: pip install sentence-transformers"
-        )
-    from sentence_transformers import SentenceTransformer
-
-    model = SentenceTransformer(str(folder), local_files_only=True)
+        library = optional("model2vec", f"the model {name!r} needs model2vec: pip install model2vec")
+        return library.StaticModel.from_pretrained(str(folder)).encode
+    library = optional(
+        "sentence_transformers",
+        f"the model {name!r} needs sentence-transformers: pip install sentence-transformers",
+    )
+    model = library.SentenceTransformer(str(folder), local_files_only=True)
     return lambda texts: model.encode(texts, show_progress_bar=False, convert_to_numpy=True)
 
 
 def _cached_folder(name: str) -> Path:
     """Folder of a model that the Hugging Face tools have fetched before."""
-    if find_spec("huggingface_hub") is None:
-        raise OptionalDependencyError(
-            f"{name!r} is no folder, and without huggingface_hub no model is known by name; "
-            "pip install model2vec (or sentence-transformers), or give the model's folder"
-        )
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
-
+    hub = optional(
+        "huggingface_hub",
+        f"{name!r} is no folder, and without huggingface_hub no model is known by name; "
+        "pip install model2vec (or sentence-transformers), or give the model's folder",
+    )
     try:
-        return Path(snapshot_download(name, local_files_only=True))
-    except (LocalEntryNotFoundError, HFValidationError, OSError, ValueError):
+        return Path(hub.snapshot_download(name, local_files_only=True))
+    except (OSError, ValueError):  # not there, or no name of a model
         raise DataError(
             f"the model {name!r} is not on this machine, and nothing is downloaded by itself; "
             f"fetch it first (hf download {name}), or give its folder"
