@@ -228,9 +228,7 @@ class _Finder:
         self.marked = 0  # frames with marks
         self.marks = np.zeros((0, grid.n_bins), dtype=bool)  # from marks_base to marked
         self.marks_base = 0
-        self.open = np.zeros(
-            (0, grid.n_bins), dtype=bool
-        )  # closed marks of calls not over, from open_base on
+        self.open = self.marks  # closed marks of calls that are not over, from open_base on
         self.open_base = 0
         self.floors: list[tuple[int, np.ndarray]] = []  # first frame and floor of each segment still needed
 
@@ -293,7 +291,10 @@ class _Finder:
         band = slice(bin_, bin_ + inside.shape[1])
         rows = self.at_hand.P[first - self.at_hand.base :][:n, band]
         P = np.zeros((1, n, grid.n_bins), dtype=np.float32)
-        P[0, :, band] = np.where(inside, np.maximum(rows - self._floor(first, n)[:, band], 0.0), 0.0)
+        starts = np.array([start for start, _ in self.floors])
+        which = np.searchsorted(starts, np.arange(first, first + n), side="right") - 1
+        floor = np.stack([floor for _, floor in self.floors])[which]
+        P[0, :, band] = np.where(inside, np.maximum(rows - floor[:, band], 0.0), 0.0)
         # a frame stands for the hop around its middle
         start = np.array([first * grid.hop + (grid.length - grid.hop) / 2.0])
         end = start + n * grid.hop
@@ -301,11 +302,6 @@ class _Finder:
         edges = np.array([low, low + inside.shape[1] * grid.step])
         kept = [self.at_hand.samples(start[0], end[0])] if self.at_hand.with_samples else None
         return Cut(P, start, end, edges[:1], edges[1:], kept)
-
-    def _floor(self, first: int, n: int) -> np.ndarray:
-        starts = np.array([start for start, _ in self.floors])
-        which = np.searchsorted(starts, np.arange(first, first + n), side="right") - 1
-        return np.stack([floor for _, floor in self.floors])[which]
 
 
 def over(op: np.ufunc, x: np.ndarray, reach: int, axis: int, outside: float) -> np.ndarray:

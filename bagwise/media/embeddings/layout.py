@@ -186,17 +186,15 @@ def _placed(X: np.ndarray, coords: np.ndarray, attrs: Mapping[str, Any], tile_si
     elif places.shape[1] == 2:
         size = tile_size or _level0_size(attrs)
         if size is None:
-            size = _spacing(places)
+            # the smallest distance between columns or rows of tiles; 1 where there is one tile alone
+            steps = [np.diff(np.unique(places[:, axis])) for axis in (0, 1)]
+            size = min((float(step.min()) for step in steps if len(step)), default=1.0)
             notes = (_SPACED.format(size),) if len(places) else ()
         wide = high = np.full(len(places), float(size))
     else:
         return Part(X, {}, (_OTHER.format(places.shape[1]),))
-    columns = {
-        "x": places[:, 0].copy(),
-        "y": places[:, 1].copy(),
-        "width": wide.copy(),
-        "height": high.copy(),
-    }
+    columns = {"x": places[:, 0], "y": places[:, 1], "width": wide, "height": high}
+    columns = {name: column.copy() for name, column in columns.items()}
     return Part(X, {**columns, "level": np.full(len(places), level, dtype=np.int64)}, notes)
 
 
@@ -221,13 +219,6 @@ def _number(attrs: Mapping[str, Any], name: str) -> float | None:
     except (KeyError, ValueError, TypeError, IndexError):
         return None
     return value if np.isfinite(value) and value > 0 else None
-
-
-def _spacing(places: np.ndarray) -> float:
-    """Smallest distance between columns or rows of tiles; 1 where there is one tile alone."""
-    steps = [np.diff(np.unique(places[:, axis])) for axis in (0, 1)]
-    smallest = [float(step.min()) for step in steps if len(step)]
-    return min(smallest) if smallest else 1.0
 
 
 def _rows_of_bags(

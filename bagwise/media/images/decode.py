@@ -188,7 +188,8 @@ def block_means(values: np.ndarray, factor: int) -> np.ndarray:
     """Means over squares of ``factor`` pixels; those at the right and lower edge may be smaller."""
     if factor == 1:
         return values.astype(np.float32)
-    return (_block_sums(values, factor) / _block_sizes(*values.shape[:2], factor)).astype(np.float32)
+    height, width = values.shape[:2]
+    return (_block_sums(values, factor) / _block_sizes(height, width, factor)).astype(np.float32)
 
 
 def _block_sums(values: np.ndarray, factor: int, top: int = 0, left: int = 0) -> np.ndarray:
@@ -288,7 +289,11 @@ def _segmented(file: Any, max_side: int) -> Picture:
         several = len(tiff.pages) > 1 and not getattr(tiff.pages[1], "is_reduced", False)
         factor = math.ceil(max(height, width) / max_side)
         sums = np.zeros((math.ceil(height / factor), math.ceil(width / factor), channels))
-        for segment, index, _ in _segments(page):
+        try:
+            segments = page.segments(sort=True, maxworkers=1, buffersize=_BUFFER)
+        except TypeError:  # tifffile of before 2024 chooses how much it reads ahead
+            segments = page.segments(sort=True, maxworkers=1)
+        for segment, index, _ in segments:
             if segment is None:
                 continue  # a hole: nothing was written there
             top, left = index[-3], index[-2]
@@ -304,14 +309,6 @@ def _segmented(file: Any, max_side: int) -> Picture:
     notes: tuple[str, ...] = (_FRAMES,) if several else ()
     notes += (_REDUCED.format(max_side),) if factor > 1 else ()
     return Picture(np.ascontiguousarray(pixels), width, height, notes)
-
-
-def _segments(page: Any) -> Any:
-    """Strips or tiles in the order of the file, few of them at a time."""
-    try:
-        return page.segments(sort=True, maxworkers=1, buffersize=_BUFFER)
-    except TypeError:  # tifffile of before 2024 chooses how much it reads ahead
-        return page.segments(sort=True, maxworkers=1)
 
 
 def _checked_shape(page: Any) -> tuple[int, int, int]:

@@ -70,12 +70,8 @@ def superpixels(rgb: np.ndarray, n: int, compactness: float) -> Cut:
         found = skimage.slic(rgb, n_segments=n, compactness=compactness, sigma=1, start_label=0)
         _, inverse = np.unique(found, return_inverse=True)
         labels = inverse.reshape(height, width).astype(np.int32)
-    return Cut(labels, _boxes(labels))
-
-
-def _boxes(labels: np.ndarray) -> np.ndarray:
-    found = find_objects(labels + 1)
-    return np.array([[x.start, y.start, x.stop, y.stop] for y, x in found], dtype=np.int64)
+    boxes = [[x.start, y.start, x.stop, y.stop] for y, x in find_objects(labels + 1)]
+    return Cut(labels, np.array(boxes, dtype=np.int64))
 
 
 def outlines(cut: Cut, scale_x: float, scale_y: float) -> np.ndarray:

@@ -147,7 +147,11 @@ def _join_boxes(spans: list[Span]) -> list[Span]:
         tiles = [span for span in same if span.outline is None]
         joined += [span for span in same if span.outline is not None]
         for group in _touching(np.array([[s.x, s.y, s.width, s.height] for s in tiles], dtype=float)):
-            joined.append(_one_object([tiles[k] for k in group]))
+            first, *others = members = [tiles[k] for k in group]
+            if others:
+                outline: list[Rings] = [[box_corners(*tile.box)] for tile in members]
+                first = Span(first.file, first.label, **outlined(outline), score=_surest(members))
+            joined.append(first)
     return joined
 
 
@@ -168,13 +172,6 @@ def _touching(boxes: np.ndarray) -> list[list[int]]:
             edge += 1
         groups.append(sorted(group))
     return groups
-
-
-def _one_object(tiles: list[Span]) -> Span:
-    if len(tiles) == 1:
-        return tiles[0]
-    outline: list[Rings] = [[box_corners(*tile.box)] for tile in tiles]
-    return Span(tiles[0].file, tiles[0].label, **outlined(outline), score=_surest(tiles))
 
 
 # ---------------------------------------------------------------------- names of files to write

@@ -183,12 +183,10 @@ def _characters(start: Node, end: Node, text: Any, quoted: Node | None) -> dict[
             longer = units[2 * first : 2 * last + 2].decode("utf-16-le", "replace")
             if longer == quoted.value and len(quoted.value) > 0:
                 last += 1
-        first, last = (_code_points(units, place) for place in (first, last))
+        first, last = (
+            len(units[: 2 * max(place, 0)].decode("utf-16-le", "replace")) for place in (first, last)
+        )
     return {"start_char": first, "end_char": last}
-
-
-def _code_points(units: bytes, place: int) -> int:
-    return len(units[: 2 * max(place, 0)].decode("utf-16-le", "replace"))
 
 
 def utf16(text: str, place: int) -> int:

@@ -103,7 +103,13 @@ def _outline(note: Node) -> Any:
     if node is None or not node.value:
         return None
     if isinstance(node.value, list):
-        return [polygon(_points(part), part) for part in node.items()]
+        rings = []
+        for part in node.items():
+            numbers = part.numbers()
+            if len(numbers) % 2:
+                raise part.wrong(f"a polygon of {len(numbers)} numbers; expected x, y, x, y, ...")
+            rings.append(polygon(np.array(numbers).reshape(-1, 2), part))
+        return rings
     sizes = [int(n) for n in node["size"].numbers()]
     if len(sizes) != 2:
         raise node.wrong("expected size [height, width]")
@@ -116,13 +122,6 @@ def _outline(note: Node) -> Any:
         return coco_mask(counts, *sizes)
     except DataError as error:
         raise node.wrong(error.message) from None
-
-
-def _points(part: Node) -> np.ndarray:
-    numbers = part.numbers()
-    if len(numbers) % 2:
-        raise part.wrong(f"a polygon of {len(numbers)} numbers; expected x, y, x, y, ...")
-    return np.array(numbers).reshape(-1, 2)
 
 
 # ---------------------------------------------------------------------- out

@@ -140,7 +140,8 @@ def tile(
     ring = outline.round(2).tolist()
     properties: dict[str, Any] = {"objectType": "tile"}
     if label is not None and colour is not None:
-        properties["classification"] = {"name": class_name(label), "color": list(colour)}
+        # without colons, at which QuPath cuts a name into derived classes
+        properties["classification"] = {"name": label.replace(":", " -"), "color": list(colour)}
     properties["measurements"] = {name: round(float(v), 6) for name, v in values.items() if np.isfinite(v)}
     return {
         "type": "Feature",
@@ -148,11 +149,6 @@ def tile(
         "geometry": {"type": "Polygon", "coordinates": [[*ring, ring[0]]]},
         "properties": properties,
     }
-
-
-def class_name(label: str) -> str:
-    """A label without the colon, at which QuPath cuts a name into derived classes."""
-    return label.replace(":", " -")
 
 
 # ---------------------------------------------------------------------- XML
@@ -192,14 +188,10 @@ def _asap(path: Path, root: Element, file: str) -> Notes:
             elif is_label(name):
                 areas.append((name, points))
     for name, points in areas:
-        rings = [points, *(hole for hole in holes if _within(hole, points))]
+        (low, high), rings = (points.min(axis=0), points.max(axis=0)), [points]
+        rings += [hole for hole in holes if (hole >= low).all() and (hole <= high).all()]
         notes.spans.append(Span(file, name, **outlined([rings])))
     return notes
-
-
-def _within(hole: np.ndarray, ring: np.ndarray) -> bool:
-    low, high = (hole.min(axis=0) >= ring.min(axis=0)).all(), (hole.max(axis=0) <= ring.max(axis=0)).all()
-    return bool(low and high)
 
 
 def _coordinates(path: Path, node: Element) -> np.ndarray:

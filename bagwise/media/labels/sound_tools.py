@@ -80,9 +80,7 @@ def _label_column(table: Table, asked: str | None) -> str | None:
     known = table.first(*_ANNOTATIONS)
     if known is not None:
         return known
-    others = [
-        name for name in table.place if name and name not in _STANDARD and not _MEASURED.fullmatch(name)
-    ]
+    others = [n for n in table.place if n and n not in _STANDARD and not _MEASURED.fullmatch(n)]
     if len(others) == 1 or not table.rows:
         return others[0] if others else None
     found = ", ".join(table.title(name) for name in others) or "none"
@@ -93,18 +91,9 @@ def _label_column(table: Table, asked: str | None) -> str | None:
 
 def _spectrogram_rows(table: Table) -> list[Row]:
     """Rows without the second copy of a selection that Raven saves for the waveform."""
-    seen = {
-        table.cell(row, "selection")
-        for row in table.rows
-        if table.cell(row, "view").lower().startswith("spectrogram")
-    }
-    return [
-        row
-        for row in table.rows
-        if not (
-            table.cell(row, "view").lower().startswith("waveform") and table.cell(row, "selection") in seen
-        )
-    ]
+    views = [(row, table.cell(row, "view").lower(), table.cell(row, "selection")) for row in table.rows]
+    seen = {number for _, view, number in views if view.startswith("spectrogram")}
+    return [row for row, view, number in views if not (view.startswith("waveform") and number in seen)]
 
 
 def _selection(table: Table, row: Row, file: str, label: str, several: bool) -> Span:
@@ -115,10 +104,8 @@ def _selection(table: Table, row: Row, file: str, label: str, several: bool) -> 
     offset = table.number(row, "file offset (s)") if table.has("file offset (s)") else None
     if several and offset is not None:  # times count from the start of the whole sequence of files
         begin, end = offset, offset + (end - begin)
-    low = table.number(row, "low freq (hz)") if table.has("low freq (hz)") else None
-    high = table.number(row, "high freq (hz)") if table.has("high freq (hz)") else None
-    name = table.first("confidence", "score")
-    score = table.number(row, name) if name else None
+    names = (table.first("low freq (hz)"), table.first("high freq (hz)"), table.first("confidence", "score"))
+    low, high, score = (table.number(row, name) if name else None for name in names)
     return Span(file, label, start=begin, end=end, low=low, high=high, score=score)
 
 
@@ -178,9 +165,12 @@ def read_track(path: Path, text: str, root: Path | None = None) -> Notes:
             continue
         tokens = row.split("\t")
         if tokens[0] == "\\":
-            band = _band(tokens, path, line)
+            if len(tokens) < 3:
+                raise DataError("expected a backslash, a low and a high frequency", path=path, line=line)
+            band = [number_in(token, "a frequency", path, line) for token in tokens[1:3]]
+            low, high = (None if value < 0 else value for value in band)
             if notes.spans[-1].start is not None and not weak:
-                notes.spans[-1] = replace(notes.spans[-1], low=band[0], high=band[1])
+                notes.spans[-1] = replace(notes.spans[-1], low=low, high=high)
             continue
         if tokens[0].startswith("\\"):
             continue  # of a later version
@@ -212,13 +202,6 @@ def _birdnet(span: Span, tokens: list[str]) -> Span:
     name = re.split(r"_|, ", str(span.label), maxsplit=1)[-1]
     score = float(tokens[3]) if len(tokens) > 3 and _NUMBER.fullmatch(tokens[3].strip()) else None
     return Span(span.file, name, score=score)
-
-
-def _band(tokens: list[str], path: Path, line: int) -> tuple[float | None, float | None]:
-    if len(tokens) < 3:
-        raise DataError("expected a backslash, a low and a high frequency", path=path, line=line)
-    low, high = (number_in(token, "a frequency", path, line) for token in tokens[1:3])
-    return (None if low < 0 else low), (None if high < 0 else high)
 
 
 def track(spans: Sequence[Span], *, scores: bool = False, bands: bool = True) -> str:

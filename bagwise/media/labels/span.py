@@ -322,17 +322,12 @@ def _in_area(places: Mapping[str, np.ndarray], span: Span) -> tuple[np.ndarray, 
         if own is not None:
             size[k] = max(area([[own]]), _tiny(1.0))
         if together[k] > 0:
-            box = _common_box(places, k, span)
+            left, top = float(places["x"][k]), float(places["y"][k])
+            x0, x1 = max(left, x), min(left + float(places["width"][k]), x + width)
+            y0, y1 = max(top, y), min(top + float(places["height"][k]), y + height)
+            box = (x0, max(x0, x1), y0, max(y0, y1))
             together[k] *= _share_of_points(box, [[own]] if own is not None else None, span.outline)
     return together, size, whole
-
-
-def _common_box(places: Mapping[str, np.ndarray], k: int, span: Span) -> tuple[float, float, float, float]:
-    left, top, width, height = span.box
-    x, y = float(places["x"][k]), float(places["y"][k])
-    x0, x1 = max(x, left), min(x + float(places["width"][k]), left + width)
-    y0, y1 = max(y, top), min(y + float(places["height"][k]), top + height)
-    return x0, max(x0, x1), y0, max(y0, y1)
 
 
 def _share_of_points(box: tuple[float, float, float, float], *shapes: list[Rings] | Mask | None) -> float:
@@ -382,13 +377,12 @@ def area(shape: list[Rings] | Mask) -> float:
     """
     if isinstance(shape, Mask):
         return shape.area
-    sizes = [[_ring_area(ring) for ring in rings] for rings in shape]
-    return float(sum(max(size[0] - sum(size[1:]), 0.0) for size in sizes))
-
-
-def _ring_area(ring: np.ndarray) -> float:
-    x, y = ring[:, 0] - ring[0, 0], ring[:, 1] - ring[0, 1]
-    return abs(float(np.dot(x, np.roll(y, -1)) - np.dot(y, np.roll(x, -1)))) / 2
+    total = 0.0
+    for rings in shape:
+        points = [(ring[:, 0] - ring[0, 0], ring[:, 1] - ring[0, 1]) for ring in rings]
+        sizes = [abs(float(np.dot(x, np.roll(y, -1)) - np.dot(y, np.roll(x, -1)))) / 2 for x, y in points]
+        total += max(sizes[0] - sum(sizes[1:]), 0.0)
+    return total
 
 
 def parse_points(text: str) -> np.ndarray | None:

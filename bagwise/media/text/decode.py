@@ -205,7 +205,8 @@ def strip_html(text: str) -> str:
         elif not closes:
             out.append(_BREAKS.get(word, ""))
     _add(out, text[at:], pre)
-    return _AROUND_BREAKS.sub(_breaks, "".join(out)).replace("\t", " ").strip().replace("\x00", "\n")
+    page = _AROUND_BREAKS.sub(lambda m: "\n\n" if m[0].count("\n") > 1 else "\n", "".join(out))
+    return page.replace("\t", " ").strip().replace("\x00", "\n")
 
 
 def _add(out: list[str], data: str, pre: int) -> None:
@@ -215,10 +216,6 @@ def _add(out: list[str], data: str, pre: int) -> None:
         data = html.unescape(data)
     # a line end inside <pre> is kept under another name, so that it does not count as layout
     out.append(data.replace("\x00", " ").replace("\n", "\x00") if pre else _BLANKS.sub(" ", data))
-
-
-def _breaks(match: re.Match[str]) -> str:
-    return "\n\n" if match[0].count("\n") > 1 else "\n"
 
 
 def _after_other(text: str, start: int) -> int:
