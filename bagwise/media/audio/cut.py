@@ -1,4 +1,25 @@
-"""What cutters share: pieces of a recording, and the frames and samples at hand while it streams by."""
+"""Instances of a recording, cut out while it streams by: windows of equal length, or calls.
+
+Windows begin every ``window - overlap`` seconds (rounded to 10 ms). What is left after the last whole
+window, if it is at least a tenth of a window, gets one more window of full length that ends with the
+recording and so overlaps the one before; a recording shorter than one window is one instance of its own
+length. A window's numbers depend on its samples alone: cut out and saved as a file, it is described alike.
+
+Calls are patches of time and frequency that stand out from the noise:
+
+1. Powers are smoothed over 3 frames and 3 bins.
+2. The noise floor of a bin is a low quantile of its smoothed powers over ``SEGMENT`` seconds (the last
+   segment takes the rest of the recording with it, so it is up to twice as long). Hum, wind and rain that
+   last become floor.
+3. What exceeds the floor by ``threshold`` dB is marked, but not the skirts of louder sound: what lies 25 dB
+   below the loudest mark within 20 ms and 1500 Hz, or 40 dB below that of all frequencies.
+4. Gaps of up to ``gap`` seconds and two bins are closed.
+5. Marked cells that touch are one call, if it lasts and covers enough.
+
+Only what later frames may still change is kept: about two segments, and calls that are not yet over. A call
+that crosses a segment's end is whole. One that has lasted ``LONGEST`` seconds when a segment ends is cut
+there.
+"""
 
 from __future__ import annotations
 
@@ -75,14 +96,7 @@ class Stretch:
         return self._x[0][max(round(start) - first, 0) : max(round(end) - first, 0)].copy()
 
 
-# ----------------------------------------------------------------------
-# Windows of equal length, laid over a recording while it streams by
-#
-# Windows begin every ``window - overlap`` seconds (rounded to 10 ms). What is left after the last whole
-# window, if it is at least a tenth of a window, gets one more window of full length that ends with the
-# recording and so overlaps the one before; a recording shorter than one window is one instance of its own
-# length. A window's numbers depend on its samples alone: cut out and saved as a file, it is described
-# alike.
+# ---------------------------------------------------------------------- windows
 
 
 TOGETHER = 8  # windows described at once; fixed, so that blocks of reading change no bit
@@ -142,21 +156,7 @@ def windows(
         yield cut((at_hand.n_samples - size) // grid.hop, 1, n_frames, size)
 
 
-# ----------------------------------------------------------------------
-# Calls: patches of time and frequency that stand out from the noise, found while a recording streams by
-#
-# 1. Powers are smoothed over 3 frames and 3 bins.
-# 2. The noise floor of a bin is a low quantile of its smoothed powers over ``SEGMENT`` seconds (the last
-#    segment takes the rest of the recording with it, so it is up to twice as long). Hum, wind and rain that
-#    last become floor.
-# 3. What exceeds the floor by ``threshold`` dB is marked, but not the skirts of louder sound: what lies 25 dB
-#    below the loudest mark within 20 ms and 1500 Hz, or 40 dB below that of all frequencies.
-# 4. Gaps of up to ``gap`` seconds and two bins are closed.
-# 5. Marked cells that touch are one call, if it lasts and covers enough.
-#
-# Only what later frames may still change is kept: about two segments, and calls that are not yet over. A
-# call that crosses a segment's end is whole. One that has lasted ``LONGEST`` seconds when a segment ends
-# is cut there.
+# ---------------------------------------------------------------------- calls
 
 
 SEGMENT = 60.0  # seconds

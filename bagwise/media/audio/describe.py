@@ -1,8 +1,16 @@
-"""Power spectra of short frames, on a grid of time and frequency that is the same for every recording.
+"""Power spectra of short frames, and about a hundred numbers for a piece of sound that are made of them.
 
 Frame k holds the samples ``k * hop`` to ``k * hop + length`` (10 ms and about 21 ms), weighted by a Hann
 window. Powers are scaled so that their sum over all frequencies is the mean square of the frame, whatever
 the rate; only the bins between ``low`` and ``high`` are kept.
+
+All numbers are computed on this grid of time and frequency, so they mean the same whatever the rate of the
+recording, and all but ``level`` are unchanged when the recording is made louder. The pieces of one call are a
+stack (n, T, F) of equal size: windows of a recording together, calls one at a time, with zeros where the call
+is not.
+
+Symbols: P power (n, T frames, F bins); E = sum over bins, the envelope; S = sum over frames, the spectrum;
+L log-mel in dB, clipped 60 dB below the piece's own mean level; weights of frames are E throughout.
 """
 
 from __future__ import annotations
@@ -110,17 +118,7 @@ def spectra(blocks: Iterable[np.ndarray], grid: Grid) -> Iterator[tuple[np.ndarr
     yield powers(rest, grid), rest
 
 
-# ----------------------------------------------------------------------
-# About a hundred numbers for a piece of sound, from the power of its frames and bins
-#
-# All are computed on the grid of `spectrum`, so they mean the same whatever the rate of the recording,
-# and all but ``level`` are unchanged when the recording is made louder. The pieces of one call are a
-# stack (n, T, F) of equal size: windows of a recording together, calls one at a time, with zeros where
-# the call is not.
-#
-# Symbols: P power (n, T frames, F bins); E = sum over bins, the envelope; S = sum over frames, the
-# spectrum; L log-mel in dB, clipped 60 dB below the piece's own mean level; weights of frames are E
-# throughout.
+# ---------------------------------------------------------------------- numbers of a piece
 
 
 SILENCE = 1e-12  # mean square at which level ends: -120 dB of full scale

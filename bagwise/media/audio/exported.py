@@ -20,6 +20,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bagwise.errors import DataError, listed
 from bagwise.io._checks import damaged
@@ -34,19 +36,8 @@ _NAMES = {
     "end": ("end", "end_s", "window_end", "end_time", "end_time_s"),
     "vector": ("embedding", "embeddings", "features", "x"),
 }
-_NOT_VALUES = {
-    "idx",
-    "id",
-    "index",
-    "window_id",
-    "project",
-    "dataset",
-    "channel",
-    "label",
-    "logits",
-    "unnamed: 0",
-    "",
-}
+_NOT_VALUES = {"", "unnamed: 0", "idx", "id", "index", "window_id", "label", "logits"}
+_NOT_VALUES |= {"project", "dataset", "channel"}
 SUFFIXES = (".txt", ".csv", ".tsv", ".parquet", ".npz")
 TIMED = re.compile(r"_(\d+(?:\.\d+)?)_(\d+(?:\.\d+)?)\.birdnet\.embeddings\.txt$")
 
@@ -87,7 +78,8 @@ def read_vectors(path: str | PathLike[str]) -> Vectors:
 
 def _from_txt(path: Path) -> Vectors:
     timed = TIMED.search(path.name)
-    rows, times = [], []
+    rows: list[list[float]] = []
+    times = []
     for line, text in numbered_lines(path):
         fields = text.split("\t")
         if len(fields) == 1 and timed:
@@ -95,9 +87,7 @@ def _from_txt(path: Path) -> Vectors:
         if len(fields) != 3:
             raise DataError("expected start, end and numbers with tabs between", path=path, line=line)
         times.append(_numbers(" ".join(fields[:2]), path, line))
-        rows.append(_numbers(fields[2], path, line))
-        if len(rows[-1]) != len(rows[0]):
-            raise DataError(f"expected {len(rows[0])} numbers, found {len(rows[-1])}", path=path, line=line)
+        _add_vector(rows, fields[2], path, line)
     if not rows:
         raise DataError("holds no embeddings", path=path)
     start, end = np.array(times).T
@@ -109,6 +99,12 @@ def _numbers(text: str, path: Path, line: int) -> list[float]:
         return [float(word) for word in text.strip("[]() ").replace(",", " ").split()]
     except ValueError:
         raise DataError(f"{text[:40]!r} is not a list of numbers", path=path, line=line) from None
+
+
+def _add_vector(rows: list[list[float]], text: str, path: Path, line: int) -> None:
+    rows.append(_numbers(text, path, line))
+    if len(rows[-1]) != len(rows[0]):
+        raise DataError(f"expected {len(rows[0])} numbers, found {len(rows[-1])}", path=path, line=line)
 
 
 def _csv_columns(path: Path) -> dict[str, np.ndarray]:
@@ -124,13 +120,7 @@ def _csv_columns(path: Path) -> dict[str, np.ndarray]:
             raise DataError(f"expected {len(header)} fields, found {len(fields)}", path=path, line=line)
         for name, field in zip(header, fields):
             if name == vector:
-                columns[name].append(_numbers(field, path, line))
-                if len(columns[name][-1]) != len(columns[name][0]):
-                    raise DataError(
-                        f"expected {len(columns[name][0])} numbers, found {len(columns[name][-1])}",
-                        path=path,
-                        line=line,
-                    )
+                _add_vector(columns[name], field, path, line)
             elif name == file or name.lower() in _NOT_VALUES:
                 columns[name].append(field.strip())
             else:
@@ -142,19 +132,12 @@ def _csv_columns(path: Path) -> dict[str, np.ndarray]:
 
 
 def _parquet_columns(path: Path) -> dict[str, np.ndarray]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     table = pq.read_table(path)
     columns = {}
     for name in table.column_names:
         column = table[name].combine_chunks()
         column = column if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks)
-        if (
-            pa.types.is_list(column.type)
-            or pa.types.is_large_list(column.type)
-            or pa.types.is_fixed_size_list(column.type)
-        ):
+        if pa.types.is_nested(column.type):
             lists = [np.asarray(row, dtype=np.float32) for row in column.to_pylist()]
             if len({row.shape for row in lists}) > 1:
                 raise DataError(f"vectors in column {name!r} differ in length", path=path)
@@ -165,10 +148,7 @@ def _parquet_columns(path: Path) -> dict[str, np.ndarray]:
 
 
 def _column(names: list[str], role: str) -> str | None:
-    plain = {
-        re.sub(r"[ _]*\(s\)$|[ _]+", lambda m: "" if "(" in m[0] else "_", n.strip().lower()): n
-        for n in names
-    }
+    plain = {re.sub("[ _]+", "_", re.sub(r"[ _]*\(s\)$", "", n.strip().lower())): n for n in names}
     return next((plain[name] for name in _NAMES[role] if name in plain), None)
 
 

@@ -169,14 +169,13 @@ def embedded_parts(
     """One row per box: the part, stretched to the network's input, through the network."""
     model, size, mean, std = _loaded(backbone, weights, device)
     import torch
-    from torch.nn import functional
 
     picture = torch.from_numpy(np.ascontiguousarray(rgb.transpose(2, 0, 1)))
     rows = []
     with torch.inference_mode():
         for first in range(0, len(boxes), _BATCH):
             parts = [
-                functional.interpolate(
+                torch.nn.functional.interpolate(
                     picture[None, :, top:bottom, left:right], size=size, mode="bilinear", antialias=True
                 )
                 for left, top, right, bottom in boxes[first : first + _BATCH].tolist()

@@ -1,7 +1,18 @@
-r"""Bytes to text: the encoding by its marks, by UTF-8's own rules, or guessed and said.
+r"""From bytes to text to its sentences and paragraphs.
 
-Line ends become ``\n``, as Python's own ``open`` does, and lone halves of surrogate pairs become U+FFFD, so
-places always count characters of a text that can be written again.
+The encoding is known by its marks, by UTF-8's own rules, or guessed and said. Line ends become ``\n``, as
+Python's own ``open`` does, and lone halves of surrogate pairs become U+FFFD, so places always count
+characters of a text that can be written again.
+
+A page loses its tags, comments, scripts and styles; blocks stand apart by an empty line. That takes one pass
+from left to right, without recursion and in time proportional to the page whatever is in it: the parser of
+older Pythons takes time that grows with the square of the length on pages broken on purpose.
+
+A full stop ends a sentence if blanks follow, unless the next word begins small, the word before is a known
+abbreviation, an initial or a dotted acronym (these end a sentence only before a word that often begins one),
+or the number of a list item. ``!``, ``?`` and ``...`` end one unless the next word begins small. The marks of
+Chinese and Japanese end one with or without blanks. Closing quotes and brackets belong to the sentence
+before. An empty line, a heading and a list item begin a new one wherever they stand.
 """
 
 from __future__ import annotations
@@ -16,7 +27,7 @@ import numpy as np
 
 from bagwise.errors import DataError
 
-__all__ = ["Decoded", "clean", "decode", "paragraphs", "sentences", "spans_of", "strip_html"]
+__all__ = ["Decoded", "clean", "decode", "paragraphs", "sentences", "strip_html"]
 
 
 _MARKS = (
@@ -141,12 +152,7 @@ def _refuse_binary(content: bytes) -> None:
         raise DataError(f"is not text: {strange} of its first {len(head)} bytes are control characters")
 
 
-# ----------------------------------------------------------------------
-# The text of a page: tags, comments, scripts and styles gone, blocks apart by an empty line
-#
-# One pass from left to right, without recursion and in time proportional to the page whatever is in it.
-# The parser of older Pythons takes time that grows with the square of the length on pages broken on
-# purpose.
+# ---------------------------------------------------------------------- pages of HTML
 
 
 _BLOCK_NAMES = """
@@ -227,18 +233,7 @@ def _after_other(text: str, start: int) -> int:
     return start + 1
 
 
-# ----------------------------------------------------------------------
-# Where sentences and paragraphs begin and end in a text
-#
-# Every function returns an int64 array of rows (start, end), end exclusive, in order, without the blanks
-# around: ``text[start:end]`` is the part itself. Parts without a letter or digit are left out.
-#
-# A full stop ends a sentence if blanks follow, unless the next word begins small, the word before is a
-# known abbreviation, an initial or a dotted acronym (these end a sentence only before a word that often
-# begins one), or the number of a list item. ``!``, ``?`` and ``...`` end one unless the next word begins
-# small. The marks of Chinese and Japanese end one with or without blanks. Closing quotes and brackets
-# belong to the sentence before. An empty line, a heading and a list item begin a new one wherever they
-# stand.
+# ---------------------------------------------------------------------- sentences and paragraphs
 
 
 _EMPTY_LINE = re.compile(r"\n[^\S\n]*\n\s*")
@@ -283,13 +278,10 @@ _MONTHS = _words(
 )
 
 
-def spans_of(pairs: Iterator[tuple[int, int]] | list[tuple[int, int]]) -> np.ndarray:
-    """Pairs as an array of two columns, also where there is none."""
-    return np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
-
-
 def paragraphs(text: str) -> np.ndarray:
-    r"""Runs of lines between empty lines.
+    r"""Runs of lines between empty lines, as an int64 array of rows (start, end), end exclusive.
+
+    Parts are without the blanks around; those without a letter or digit are left out.
 
     Examples
     --------
@@ -297,11 +289,11 @@ def paragraphs(text: str) -> np.ndarray:
     >>> [text[a:b] for a, b in paragraphs(text)]
     ['One.\nStill one.', 'Two.']
     """
-    return spans_of(_trimmed(text, _pieces(text, _EMPTY_LINE)))
+    return _trimmed(text, _pieces(text, _EMPTY_LINE))
 
 
 def sentences(text: str) -> np.ndarray:
-    """Sentences of a text.
+    """Sentences of a text, as `paragraphs` gives them.
 
     Examples
     --------
@@ -309,7 +301,7 @@ def sentences(text: str) -> np.ndarray:
     >>> [text[a:b] for a, b in sentences(text)]
     ['Dr. J. Smith paid 3.50 dollars.', '"Why?" he asked.', '你好。', '再见！']
     """
-    return spans_of(_trimmed(text, _sentences(text)))
+    return _trimmed(text, _sentences(text))
 
 
 def _pieces(text: str, border: re.Pattern[str]) -> Iterator[tuple[int, int]]:
@@ -381,10 +373,12 @@ def _ends_word(text: str, word: str, after: int, last: int) -> bool:
     return True
 
 
-def _trimmed(text: str, pieces: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _trimmed(text: str, pieces: Iterator[tuple[int, int]]) -> np.ndarray:
+    spans = []
     for start, end in pieces:
         piece = text[start:end]
         left = len(piece) - len(piece.lstrip())
         right = len(piece.rstrip())
         if right > left and _WORD.search(piece):
-            yield start + left, start + right
+            spans.append((start + left, start + right))
+    return np.array(spans, dtype=np.int64).reshape(-1, 2)

@@ -1,4 +1,6 @@
-"""Words of parts of a text and their hashes, in compiled loops over code points.
+"""Words of parts of a text, their hashes in compiled loops over code points, and sparse rows of them.
+
+Rows are counts of hashed words, or tf-idf of a vocabulary that was learned.
 
 The words of one part are written one after the other, as UTF-8 with one blank between, so that a run of n
 words is a run of bytes and its hash is that of scikit-learn's ``"two words"``. A word is two or more letters,
@@ -250,8 +252,7 @@ def terms(found: Tokens, n_words: int, first: np.ndarray) -> list[str]:
     return [letters[found.starts[k] : found.ends[k + n_words - 1]].decode("utf-8", "replace") for k in first]
 
 
-# ----------------------------------------------------------------------
-# Parts of a text as sparse rows: counts of hashed words, or tf-idf of a vocabulary that was learned
+# ---------------------------------------------------------------------- rows of numbers
 
 
 def hashed(
