@@ -241,7 +241,7 @@ def kept_or_made(
     folder: str | PathLike[str], path: str, settings: str, make: Callable[[], list[tuple[str, Part]]]
 ) -> list[tuple[str, Part]]:
     """Parts of a file: those kept in a folder, or those that ``make`` makes, which are then kept."""
-    entries = Entries(folder)
+    entries = Entries(folder, durable=False)
     key = hashlib.sha256(f"{_LAYOUT}\n{file_hash(path)}\n{settings}".encode()).hexdigest()
     key = f"{key[:2]}/{key[2:]}"  # no folder gets too many files
     kept = entries.get(key)

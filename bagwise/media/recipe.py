@@ -259,10 +259,7 @@ class Found(NamedTuple):
 
 
 def recognise(
-    folders: Paths,
-    medium: str | type[ToBags] | None = None,
-    *,
-    leave_out: Iterable[str | PathLike[str]] = (),
+    folders: Paths, medium: str | type[ToBags] | None = None, *, leave_out: Iterable[str | PathLike[str]] = ()
 ) -> Found:
     """Find the files of a medium in folders (or among files).
 

@@ -200,8 +200,7 @@ def _column(n_channels: int, channel: str | int, path: Path | None) -> int | Non
         return 0 if n_channels == 1 else None
     if not 0 <= int(channel) < n_channels:
         raise DataError(
-            f"has {n_channels} channel{'s' * (n_channels > 1)}, no channel {channel} (from 0)",
-            path=path,
+            f"has {n_channels} channel{'s' * (n_channels > 1)}, no channel {channel} (from 0)", path=path
         )
     return int(channel)
 

@@ -24,17 +24,7 @@ import numpy as np
 
 from bagwise.errors import DataError
 from bagwise.media.labels._parts import Node, is_label, json_of, polygon
-from bagwise.media.labels.span import (
-    Mask,
-    Notes,
-    Rings,
-    Span,
-    area,
-    box_corners,
-    ellipse,
-    outlined,
-    point_at,
-)
+from bagwise.media.labels.span import Mask, Notes, Rings, Span, area, box_corners, ellipse, outlined, point_at
 from bagwise.media.labels.table import Table
 
 
