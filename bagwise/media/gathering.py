@@ -15,10 +15,10 @@ from bagwise.bags.dataset import Dataset
 from bagwise.errors import BagwiseError, DataError, DataWarning, listed, warn
 from bagwise.media.base import ToBags
 from bagwise.media.labels import Labels, instance_labels, read_labels
+from bagwise.media.labels.read import FOLDERS
 from bagwise.media.parts import NAMED, NamedPart, Unreadable, default_cache, find_files
 from bagwise.media.recipe import Found, Paths, make_transformer, medium_named, places_of, recipe_of, recognise
 
-FOLDERS = "folders"  # in place of a table of labels: the names of the folders that files lie in
 _TABLES = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".xml", ".xlsx", ".geojson")
 Cache = str | PathLike[str] | bool | None
 
