@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from os import PathLike
 from typing import Any
 
@@ -112,3 +113,19 @@ class UnsafeFileError(BagwiseError, ValueError):
 
 class OptionalDependencyError(BagwiseError, ImportError):
     """A feature needs a package that is not installed."""
+
+
+def optional(module: str, advice: str) -> Any:
+    """Import a library that not everybody has; where it is missing, the error says how to get it.
+
+    Examples
+    --------
+    >>> optional("a_library", "this needs a library: pip install a_library")
+    Traceback (most recent call last):
+    ...
+    bagwise.errors.OptionalDependencyError: this needs a library: pip install a_library
+    """
+    try:
+        return import_module(module)
+    except (ImportError, OSError):  # OSError: the package is there, what it is made of is not
+        raise OptionalDependencyError(advice) from None

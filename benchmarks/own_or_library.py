@@ -168,8 +168,7 @@ def trees(given):
 
 def text(given):
     """Hashed words of the sentences of our own documentation, and where the features are not the same."""
-    from bagwise.media.text.describe import hashed
-    from bagwise.media.text.tokens import tokens
+    from bagwise.media.text.tokens import hashed, tokens
 
     documents = [path.read_text() for path in sorted(Path(__file__).parents[1].glob("docs/*.md"))]
     cases = {"documents of sentences": documents, "one document": ["\n".join(documents)]}

@@ -25,10 +25,9 @@ from bagwise.datasets import is_registered, load_dataset
 from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import last_estimator
 from bagwise.io import read
-from bagwise.media._base import ToBags
+from bagwise.media.base import ToBags
 from bagwise.media.gathering import collect
-from bagwise.media.recipe import transformer_of
-from bagwise.media.recognise import recognise
+from bagwise.media.recipe import recognise, transformer_of
 from bagwise.shards import ShardedBags, is_shards
 from bagwise.utils.arrays import check_memory
 

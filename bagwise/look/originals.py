@@ -20,9 +20,9 @@ import numpy as np
 
 from bagwise.errors import BagwiseError, DataError
 from bagwise.media.audio.decode import open_recording
-from bagwise.media.audio.spectrum import make_grid, spectra
+from bagwise.media.audio.describe import make_grid, spectra
 from bagwise.media.images.decode import read_picture
-from bagwise.media.labels.originals import picture_size
+from bagwise.media.labels.answers import picture_size
 from bagwise.media.places import medium_of
 from bagwise.media.recipe import transformer_class
 

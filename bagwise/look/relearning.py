@@ -18,7 +18,7 @@ from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import annotate, last_estimator
 from bagwise.look.answers import Answers, number_or_none, spread
 from bagwise.look.session import Session
-from bagwise.media._base import ToBags
+from bagwise.media.base import ToBags
 from bagwise.persistence import save
 
 _MOST_CHANGES = 500  # listed; all are counted

@@ -14,18 +14,18 @@ _LAZY = {
     "AudioToBags": "bagwise.media.audio",
     "EmbeddingsToBags": "bagwise.media.embeddings",
     "ImagesToBags": "bagwise.media.images",
-    "Source": "bagwise.media._sources",
+    "Source": "bagwise.media.parts",
     "TextToBags": "bagwise.media.text",
-    "find_files": "bagwise.media._sources",
+    "find_files": "bagwise.media.parts",
     "gather": "bagwise.media.gathering",
 }
 
 if TYPE_CHECKING:
-    from bagwise.media._sources import Source, find_files
     from bagwise.media.audio import AudioToBags
     from bagwise.media.embeddings import EmbeddingsToBags
     from bagwise.media.gathering import gather
     from bagwise.media.images import ImagesToBags
+    from bagwise.media.parts import Source, find_files
     from bagwise.media.text import TextToBags
 
 __all__ = ["AudioToBags", "EmbeddingsToBags", "ImagesToBags", "Source", "TextToBags", "find_files", "gather"]

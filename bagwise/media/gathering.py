@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
 
-from bagwise.bags.dataset import Dataset
-from bagwise.errors import DataError, DataWarning, warn
-from bagwise.media._base import ToBags
-from bagwise.media._part import Unreadable
-from bagwise.media.cache import default_cache
-from bagwise.media.labelling import advise, check_strictly, label_tables, labelled, read_for, some_names
-from bagwise.media.recipe import make_transformer, recipe_of
-from bagwise.media.recognise import Found as Recognised
-from bagwise.media.recognise import Paths, recognise
+import numpy as np
 
+from bagwise.bags import Bags
+from bagwise.bags.dataset import Dataset
+from bagwise.errors import BagwiseError, DataError, DataWarning, listed, warn
+from bagwise.media.base import ToBags
+from bagwise.media.labels import Labels, instance_labels, read_labels
+from bagwise.media.labels.read import FOLDERS
+from bagwise.media.parts import NAMED, NamedPart, Unreadable, default_cache, find_files
+from bagwise.media.recipe import Found, Paths, make_transformer, medium_named, places_of, recipe_of, recognise
+
+_TABLES = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".xml", ".xlsx", ".geojson")
 Cache = str | PathLike[str] | bool | None
 
 
@@ -86,7 +89,7 @@ def gather(
         files.
     cache : path or bool, default=True
         Folder for parts already made, so that a stopped run goes on and a new file costs only itself; True
-        is the user's cache folder (see `bagwise.media.cache.default_cache`), False keeps nothing.
+        is the user's cache folder (see `bagwise.media.parts.default_cache`), False keeps nothing.
     options : mapping, optional
         How to read the labels: ``file_column``, ``label_columns`` and ``separator`` of
         `bagwise.media.labels.read_labels`.
@@ -118,10 +121,14 @@ def gather(
         options=options,
     )
     reasons = [f"{path} ({reason})" for path, reason in found.unreadable]
-    _warn("could not be read and are left out", reasons)
-    _warn("have no labels and are left out", found.without_labels)
-    _warn("have labels, but are not there", found.without_files)
-    _warn("gave no instances: bags without any", found.empty)
+    for what, names in (
+        ("could not be read and are left out", reasons),
+        ("have no labels and are left out", found.without_labels),
+        ("have labels, but are not there", found.without_files),
+        ("gave no instances: bags without any", found.empty),
+    ):
+        if names:
+            warn(f"{len(names)} files {what}: {listed(names, NAMED)}", DataWarning)
     return found.dataset
 
 
@@ -165,9 +172,7 @@ def collect(
     if not named:
         raise none_readable(found, unreadable)
     if transformer is None:
-        maker.fit_parts(named)
-        if maker._learns():
-            warn_of_learning(found.medium)
+        learn(maker, named)
     bags = maker.bags_of(named)
     paths = {file.name: file.path for file in found.files}
     recipe = recipe_of(maker) if transformer is None else None
@@ -177,7 +182,7 @@ def collect(
         return Gathered(Dataset(bags, recipe=recipe), said, unreadable, [], [], _empty(bags), paths)
     failed = [file.path for file in unreadable]
     names = [*map(str, bags.bag_ids), *failed]
-    known = read_for(labels, names, found.medium, root_of(folders), options)
+    known = read_for(labels, names, found.medium, folders, options)
     without = [name for name in known.files_without if name not in set(failed)]
     if strict:
         check_strictly(without, known, labels)
@@ -196,7 +201,7 @@ def begin(
     transformer: ToBags | None,
     leave_out: Sequence[str | PathLike[str]],
     more: dict[str, Any],
-) -> tuple[Recognised, ToBags]:
+) -> tuple[Found, ToBags]:
     """The files, and what makes bags from them."""
     wanted = medium if transformer is None else type(transformer)
     tables = label_tables(labels, medium if transformer is None else transformer.medium, folders)
@@ -208,7 +213,7 @@ def begin(
     return found, maker
 
 
-def none_readable(found: Recognised, unreadable: Sequence[Unreadable]) -> DataError:
+def none_readable(found: Found, unreadable: Sequence[Unreadable]) -> DataError:
     """What to say if no file gave a bag."""
     first = unreadable[0]
     return DataError(
@@ -217,18 +222,15 @@ def none_readable(found: Recognised, unreadable: Sequence[Unreadable]) -> DataEr
     )
 
 
-def warn_of_learning(medium: str) -> None:
-    """Say that what is learned from the files has seen all of them."""
-    warn(
-        f"{medium}: what these parameters learn is learned from all files together; to judge a "
-        "model by cross-validation, use make_pipeline(transformer, model) on the files instead",
-        DataWarning,
-    )
-
-
-def root_of(folders: Paths) -> Any:
-    """The gathered folder, where there is one."""
-    return folders if isinstance(folders, (str, PathLike)) else folders[0] if len(folders) == 1 else None
+def learn(maker: ToBags, named: Sequence[NamedPart]) -> None:
+    """Learn from parts, and say that what is learned has seen all files."""
+    maker.fit_parts(named)
+    if maker._learns():
+        warn(
+            f"{maker.medium}: what these parameters learn is learned from all files together; to judge a "
+            "model by cross-validation, use make_pipeline(transformer, model) on the files instead",
+            DataWarning,
+        )
 
 
 def _empty(bags: Any) -> list[str]:
@@ -242,6 +244,66 @@ def cache_place(cache: Cache) -> str | None:
     return str(default_cache() if cache is True else cache)
 
 
-def _warn(what: str, names: Sequence[str]) -> None:
+# ---------------------------------------------------------------------- labels
+
+
+def check_strictly(without: Sequence[str], known: Labels, labels: Any) -> None:
+    """Refuse files without labels and labels without files."""
+    if without or known.unknown_files:
+        problem, names = ("no labels", without) if without else ("no file", known.unknown_files)
+        raise DataError(f"{problem} for {listed(names, NAMED)}", path=labels)
+
+
+def read_for(
+    labels: Any, files: list[str], medium: str, folders: Paths, options: Mapping[str, Any] | None
+) -> Labels:
+    """Labels of files by their names."""
+    root = folders if isinstance(folders, (str, PathLike)) else folders[0] if len(folders) == 1 else None
+    where = root if root is not None and os.path.isdir(root) else None
+    try:
+        return read_labels(labels, files, places_of(medium), root=where, **(options or {}))
+    except TypeError as error:
+        if not options:
+            raise
+        raise BagwiseError(f"labels cannot be read with the options {dict(options)}: {error}") from None
+
+
+def labelled(bags: Bags, found: Labels, path: Any) -> Dataset:
+    """The bags that the labels speak of, with them."""
+    names = [str(name) for name in bags.bag_ids]
+    known = np.array([name in found.bag_labels for name in names])
+    if not known.any():
+        raise DataError(
+            f"has no labels for any of the files that could be read ({listed(names, NAMED)})", path=path
+        )
+    if not found.label_names:
+        raise DataError("there is no label in it, for any of the files", path=path)
+    bags = bags if known.all() else bags[known]
+    sets: Any = [found.bag_labels[str(name)] for name in bags.bag_ids]
+    label_names = tuple(found.label_names)
+    places = instance_labels(found.spans, bags, label_names) if found.spans else None
+    return Dataset(bags, sets, label_names, instance_Y=places)
+
+
+def advise(bags: Bags, say: Callable[[str], None]) -> None:
+    """Say that folders could be labels, where they look so; nothing is taken that was not asked for."""
+    names = read_labels(None, [str(name) for name in bags.bag_ids]).label_names
     if names:
-        warn(f"{len(names)} files {what}: {some_names(names)}", DataWarning)
+        shown = listed(names, NAMED)
+        say(f"no labels given; --labels folders would take the names of the folders: {shown}")
+
+
+def label_tables(
+    labels: str | PathLike[str] | None, medium: str | None, folders: Paths
+) -> list[str | PathLike[str]]:
+    """Files that hold labels and are no media themselves, wherever they lie."""
+    if labels is None or str(labels) == FOLDERS:
+        return []
+    given = [folders] if isinstance(folders, (str, PathLike)) else folders
+    if any(os.path.realpath(path) == os.path.realpath(labels) for path in given):
+        return []  # a table of texts with a column of labels is both
+    if not os.path.isdir(labels):
+        return [labels]
+    if medium is not None and medium_named(medium) == "text":
+        return []  # texts and tables of labels look alike
+    return [file.path for file in find_files(labels, _TABLES)]

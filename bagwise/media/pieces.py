@@ -12,20 +12,11 @@ from bagwise.bags import Bags
 from bagwise.bags.dataset import Dataset
 from bagwise.base.blocks import evenly
 from bagwise.errors import DataError
-from bagwise.media._base import ToBags
-from bagwise.media._part import NamedPart, Unreadable
-from bagwise.media._sources import Source
-from bagwise.media.gathering import (
-    Cache,
-    begin,
-    cache_place,
-    none_readable,
-    root_of,
-    warn_of_learning,
-)
-from bagwise.media.labelling import check_strictly, read_for
-from bagwise.media.recipe import recipe_of
-from bagwise.media.recognise import Paths
+from bagwise.media.base import ToBags
+from bagwise.media.gathering import Cache, begin, cache_place, check_strictly, learn, none_readable, read_for
+from bagwise.media.labels import instance_labels
+from bagwise.media.parts import NamedPart, Source, Unreadable
+from bagwise.media.recipe import Paths, recipe_of
 
 __all__ = ["Pieces"]
 
@@ -91,51 +82,41 @@ class Pieces:
         self.without_labels: list[str] = []
         self.without_files: list[str] = []
         self.empty: list[str] = []
-        self._total = self._readings()
-        self._learn(say)
+        files = self.found.files
+        self._runs = [files[first : first + FILES] for first in range(0, len(files), FILES)]
+        learns = self.maker._learns()
+        to_learn = [files[k] for k in evenly(len(files), MOST_LEARNED)] if learns else []
+        # where a file may hold several bags, all files are read for the names of the bags alone
+        self._read_for_names = labels is not None and type(self.maker)._parts is not ToBags._parts
+        self._total = len(files) * (1 + self._read_for_names) + len(to_learn)  # readings in all
+        if learns:
+            self._learn(to_learn, say)
+        else:
+            self._take_width()
         self.recipe = recipe_of(self.maker)
         self.label_names: tuple[str, ...] = ()
         if labels is not None:
-            self._read_labels(root_of(folders), options, say)
+            self._read_labels(folders, options, say)
 
-    @property
-    def _files(self) -> list[Source]:
-        return list(self.found.files)
+    def _parts(self, files: list[Source], what: str = "") -> tuple[list[NamedPart], list[Unreadable]]:
+        """Parts of some files, and those that gave none; the bar is told of each, and what it is read for."""
+        step, total = self._step, self._total
+        told = None if step is None else lambda steps, name: step(steps, f"{what}{name}", total)
+        return self.maker.read(files, step=told, strict=self.strict)
 
-    @property
-    def _to_learn(self) -> list[Source]:
-        return [self._files[k] for k in evenly(len(self._files), MOST_LEARNED)]
+    def _learn(self, some: list[Source], say: Callable[[str], None]) -> None:
+        """Learn what is to be learned, from some files."""
+        if len(some) < len(self.found.files):
+            say(f"learning from {len(some)} of {len(self.found.files)} files, evenly spaced")
+        named, unreadable = self._parts(some, "learning: ")
+        if not named:
+            raise none_readable(self.found, unreadable)
+        learn(self.maker, named)
 
-    @property
-    def _several_bags(self) -> bool:
-        """Whether a file may hold several bags."""
-        return type(self.maker)._parts is not ToBags._parts
-
-    def _readings(self) -> int:
-        """Files that are read in all, each as often as it is: to learn, for the names of bags, for bags."""
-        n = len(self._files)
-        names = n if self.labels is not None and self._several_bags else 0
-        return n + names + (len(self._to_learn) if self.maker._learns() else 0)
-
-    def _advance(self, what: str = "") -> Callable[[int, str], None] | None:
-        """What tells the bar of a file that was read, and what for."""
-        step = self._step
-        return None if step is None else lambda steps, name: step(steps, f"{what}{name}", self._total)
-
-    def _learn(self, say: Callable[[str], None]) -> None:
-        """Learn what is to be learned, from some files; else the number of features, from the first."""
-        if self.maker._learns():
-            some = self._to_learn
-            if len(some) < len(self._files):
-                say(f"learning from {len(some)} of {len(self._files)} files, evenly spaced")
-            named, unreadable = self.maker.read(some, step=self._advance("learning: "), strict=self.strict)
-            if not named:
-                raise none_readable(self.found, unreadable)
-            self.maker.fit_parts(named)
-            warn_of_learning(self.found.medium)
-            return
-        unreadable = []
-        for file in self._files:
+    def _take_width(self) -> None:
+        """The number of features, from the first file that holds instances."""
+        unreadable: list[Unreadable] = []
+        for file in self.found.files:
             named, bad = self.maker.read([file], strict=self.strict)
             unreadable += bad
             if any(one.part.X.shape[0] for one in named):
@@ -143,11 +124,16 @@ class Pieces:
                 return
         if unreadable:
             raise none_readable(self.found, unreadable)
-        raise DataError(f"nothing was found in any of the {len(self._files)} {self.found.medium} files")
+        raise DataError(f"nothing was found in any of the {len(self.found.files)} {self.found.medium} files")
 
-    def _read_labels(self, root: Any, options: Any, say: Callable[[str], None]) -> None:
-        names, failed = self._bag_names()
-        self._known = read_for(self.labels, [*names, *failed], self.found.medium, root, options)
+    def _read_labels(self, folders: Paths, options: Any, say: Callable[[str], None]) -> None:
+        names = [] if self._read_for_names else [file.name for file in self.found.files]
+        failed: list[str] = []
+        for some in self._runs if self._read_for_names else ():
+            named, unreadable = self._parts(some, "names: ")
+            names += [one.name for one in named]
+            failed += [file.path for file in unreadable]
+        self._known = read_for(self.labels, [*names, *failed], self.found.medium, folders, options)
         if self.strict:
             check_strictly(self._known.files_without, self._known, self.labels)
         if not self._known.label_names:
@@ -160,30 +146,13 @@ class Pieces:
         for span in self._known.spans:
             self._spans.setdefault(span.file, []).append(span)
 
-    def _bag_names(self) -> tuple[list[str], list[str]]:
-        """Names of all bags, and files that give none; where a file may hold several, all are read for it."""
-        if not self._several_bags:
-            return [file.name for file in self._files], []
-        names: list[str] = []
-        failed: list[str] = []
-        for some in self._runs():
-            named, unreadable = self.maker.read(some, step=self._advance("names: "), strict=self.strict)
-            names += [one.name for one in named]
-            failed += [file.path for file in unreadable]
-        return names, failed
-
-    def _runs(self) -> Iterator[list[Source]]:
-        files = self._files
-        for first in range(0, len(files), FILES):
-            yield files[first : first + FILES]
-
     # ------------------------------------------------------------------ pieces
 
     def __iter__(self) -> Iterator[Dataset]:
         n_pieces = 0
         self.unreadable, self.empty = [], []
-        for some in self._runs():
-            named, unreadable = self.maker.read(some, step=self._advance(), strict=self.strict)
+        for some in self._runs:
+            named, unreadable = self._parts(some)
             self.unreadable += unreadable
             piece = self._piece(named) if named else None
             if piece is not None:
@@ -199,8 +168,6 @@ class Pieces:
 
     def _piece(self, named: list[NamedPart]) -> Dataset | None:
         """Bags of some files that the labels speak of, with them; None if there are none."""
-        from bagwise.media.labels import instance_labels
-
         if self.labels is None:
             return Dataset(self.maker.bags_of(named), recipe=self.recipe)
         named = [one for one in named if one.name in self._known.bag_labels]

@@ -1,4 +1,4 @@
-"""How bags were made from files, as plain values that a data file or a model can keep.
+"""The media by name, and how bags were made from files, as plain values that a data file or a model can keep.
 
 A recipe says the medium, every parameter (also those left at their defaults, which later versions may
 change), the version of bagwise, the revision of the description and, where something was learned, what.
@@ -8,17 +8,23 @@ A file that holds one is not trusted: names, parameters and shapes are checked b
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from os import PathLike
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bagwise.base.parameters import check_parameters
-from bagwise.errors import BagwiseError, DataError
-from bagwise.media._base import ToBags
+from bagwise.errors import BagwiseError, DataError, listed
+from bagwise.media.base import ELSEWHERE, ToBags
+from bagwise.media.parts import Source, find_files
 from bagwise.utils.version import __version__
+
+Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
+_MAJORITY = 10  # a medium with so many times the files of all others together is meant
 
 # Medium: where its transformer is, other words for it, and what the places in it are called.
 MEDIA: dict[str, tuple[str, str, tuple[str, ...], str]] = {
@@ -32,7 +38,6 @@ MEDIA: dict[str, tuple[str, str, tuple[str, ...], str]] = {
         "slide",
     ),
 }
-_ELSEWHERE = ("n_jobs", "cache")  # where and how fast, not what
 
 
 def medium_named(word: str) -> str:
@@ -84,7 +89,7 @@ def make_transformer(medium: str, params: Mapping[str, Any] | None = None, **mor
     TextToBags(cut='paragraphs')
     """
     cls = transformer_class(medium)
-    known = [name for name in cls._get_param_names() if name not in _ELSEWHERE]
+    known = [name for name in cls._get_param_names() if name not in ELSEWHERE]
     for name in params or {}:
         if name not in known:
             raise BagwiseError(f"{cls.__name__} has no parameter {name!r}; it has {', '.join(known)}")
@@ -112,15 +117,15 @@ def recipe_of(transformer: ToBags) -> dict[str, Any]:
     >>> recipe["medium"], recipe["params"]["cut"], transformer_of(recipe)
     ('text', 'paragraphs', TextToBags(cut='paragraphs'))
     """
-    params = {k: v for k, v in transformer.get_params(deep=False).items() if k not in _ELSEWHERE}
-    try:
-        params = json.loads(json.dumps(params, default=_plain))
-    except (TypeError, ValueError):
-        odd = next(name for name, value in params.items() if not _is_plain(value))
-        raise DataError(
-            f"{odd}={params[odd]!r} cannot be kept in a file, so no file could say how these bags were made; "
-            "use make_pipeline(transformer, model) in Python instead"
-        ) from None
+    params = {k: v for k, v in transformer.get_params(deep=False).items() if k not in ELSEWHERE}
+    for name, value in params.items():
+        try:
+            params[name] = json.loads(json.dumps(value, default=_plain))
+        except (TypeError, ValueError):
+            raise DataError(
+                f"{name}={value!r} cannot be kept in a file, so no file could say how these bags were made; "
+                "use make_pipeline(transformer, model) in Python instead"
+            ) from None
     recipe = {
         "medium": transformer.medium,
         "params": params,
@@ -130,7 +135,8 @@ def recipe_of(transformer: ToBags) -> dict[str, Any]:
     if hasattr(transformer, "n_features_out_"):
         recipe["n_features"] = int(transformer.n_features_out_)
     if transformer._learns():
-        recipe["state"] = {name: _stored(value) for name, value in _learned(transformer).items()}
+        learned = [name for name in vars(transformer) if _is_learned(name) and name != "n_features_out_"]
+        recipe["state"] = {name: _stored(getattr(transformer, name)) for name in learned}
     return recipe
 
 
@@ -206,19 +212,6 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{value!r} is no plain value")
 
 
-def _is_plain(value: Any) -> bool:
-    try:
-        json.dumps(value, default=_plain)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _learned(transformer: ToBags) -> dict[str, Any]:
-    names = [name for name in vars(transformer) if _is_learned(name)]
-    return {name: getattr(transformer, name) for name in names if name != "n_features_out_"}
-
-
 def _is_learned(name: str) -> bool:
     return name.endswith("_") and not name.startswith("__")
 
@@ -252,3 +245,111 @@ def _restored(value: Any) -> Any:
     if "words" in value:
         return np.array([str(v) for v in value["words"]], dtype=object)
     return [_restored(v) for v in value["list"]]
+
+
+# ---------------------------------------------------------------------- which medium lies in a folder
+
+
+class Found(NamedTuple):
+    """The files of one medium, how they were recognised, and in one line what lay there."""
+
+    medium: str
+    files: list[Source]
+    said: str
+
+
+def recognise(
+    folders: Paths, medium: str | type[ToBags] | None = None, *, leave_out: Iterable[str | PathLike[str]] = ()
+) -> Found:
+    """Find the files of a medium in folders (or among files).
+
+    Parameters
+    ----------
+    folders : path or sequence of paths
+        Folders, which are searched to their depths, or files.
+    medium : str or subclass of ToBags, optional
+        The medium; by default what nearly all files are. A notice among recordings does not matter, as many
+        texts as recordings do.
+    leave_out : paths
+        Files that are none of them, such as the table of labels.
+
+    Raises
+    ------
+    DataError
+        If there are no files of any medium (or of this one), or several media and no clear majority.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("a.wav", "b.flac", "c.wav", "cover.svg"):
+    ...     (folder / name).touch()
+    >>> recognise(folder).said
+    'found 3 audio files (2 .wav, 1 .flac); passed over 1 other file (1 .svg)'
+    """
+    all_files = find_files(folders, leave_out=leave_out)
+    named = [folders] if isinstance(folders, (str, PathLike)) else list(folders)
+    where = listed(named, 3)
+    if medium is None:
+        medium = _by_majority(all_files, where)
+    cls = transformer_class(medium) if isinstance(medium, str) else medium
+    medium = cls.medium
+    files = _with(all_files, cls.suffixes) or _with(all_files, cls.also)
+    if not files and not isinstance(folders, (str, PathLike)):  # what was named is taken
+        given = {str(path) for path in folders if Path(path).is_file()}
+        files = [file for file in all_files if file.path in given]
+    if not files:
+        raise DataError(
+            f"no {medium} files there ({' '.join((*cls.suffixes, *cls.also))}); found {_counted(all_files)}",
+            path=where,
+        )
+    said = f"found {len(files)} {medium} {'file' if len(files) == 1 else 'files'} ({_counted(files)})"
+    taken = set(files)
+    rest = [file for file in all_files if file not in taken]
+    if rest:
+        said += f"; passed over {len(rest)} other {'file' if len(rest) == 1 else 'files'} ({_counted(rest)})"
+    return Found(medium, files, said)
+
+
+def _by_majority(files: list[Source], where: str) -> str:
+    counts = {cls.medium: len(_with(files, cls.suffixes)) for cls in transformers()}
+    counts = {medium: n for medium, n in counts.items() if n}
+    if not counts:  # tables may hold texts or embeddings
+        kinds = [cls.medium for cls in transformers() if _with(files, cls.also)]
+        kinds = _by_looking(files, kinds) if len(kinds) > 1 else kinds
+        if len(kinds) == 1:
+            return kinds[0]
+        advice = f"name it with medium=...: {' or '.join(kinds or MEDIA)}"
+        raise DataError(f"cannot tell which medium this is (found {_counted(files)}); {advice}", path=where)
+    best = max(counts, key=lambda medium: counts[medium])
+    others = sum(counts.values()) - counts[best]
+    if others and counts[best] < _MAJORITY * others:
+        there = ", ".join(f"{n} {medium} files" for medium, n in counts.items())
+        raise DataError(f"holds {there}; say which are meant with medium=...", path=where)
+    return best
+
+
+def _by_looking(files: list[Source], kinds: list[str]) -> list[str]:
+    """Which of these media can read the first table that all of them could hold; all if none can."""
+    classes = [transformer_class(kind) for kind in kinds]
+    common = [file for file in files if all(_with([file], cls.also) for cls in classes)]
+    able = []
+    for cls in classes:
+        try:
+            if common and cls()._parts(common[0].path):
+                able.append(cls.medium)
+        except Exception:  # whatever is wrong with it for this medium
+            continue
+    return able or kinds
+
+
+def _with(files: list[Source], suffixes: Sequence[str]) -> list[Source]:
+    return [file for file in files if file.name.lower().endswith(tuple(suffixes))] if suffixes else []
+
+
+def _counted(files: list[Source]) -> str:
+    """Suffixes and how many files have them, such as "90 .wav, 10 .flac"."""
+    if not files:
+        return "no files at all"
+    counts = Counter(Path(file.name).suffix.lower() or "without suffix" for file in files).most_common()
+    return listed((f"{n} {suffix}" for suffix, n in counts), 5, also="other kinds")

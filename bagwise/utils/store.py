@@ -44,6 +44,9 @@ class Entries:
     suffix : ".npz" or ".json", default=".npz"
         How values are written: as structures of None, numbers, text, arrays, lists, tuples and dicts, which
         come back as they were, or as JSON objects, which people can read.
+    durable : bool, default=True
+        Whether a value is on the disk when ``put`` is done; else a power failure may damage it, which is seen
+        when it is read. For what is made again at little cost.
 
     Examples
     --------
@@ -56,8 +59,14 @@ class Entries:
     (True, True, ['a'])
     """
 
-    def __init__(self, folder: str | os.PathLike[str], suffix: Literal[".npz", ".json"] = ".npz") -> None:
-        self.folder, self.suffix = Path(folder), suffix
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        suffix: Literal[".npz", ".json"] = ".npz",
+        *,
+        durable: bool = True,
+    ) -> None:
+        self.folder, self.suffix, self.durable = Path(folder), suffix, durable
 
     def path(self, key: str) -> Path:
         """The file of an entry; a key may have slashes, which are folders."""
@@ -77,7 +86,7 @@ class Entries:
 
     def put(self, key: str, value: Any) -> None:
         """Keep a value; the file appears in one step, in place of an earlier one."""
-        with replacing(self.path(key)) as temporary:
+        with replacing(self.path(key), durable=self.durable) as temporary:
             if self.suffix == ".json":
                 content = {**value, _CHECKSUM: _checksum(value)}
                 temporary.write_text(json.dumps(content), encoding="utf-8")

@@ -4,7 +4,8 @@ import numpy as np
 
 from bagwise.base.parameters import Flag, Number
 from bagwise.errors import DataError
-from bagwise.media._base import COMMON, Part, ToBags
+from bagwise.media.base import COMMON, ToBags
+from bagwise.media.parts import Part
 
 
 class LinesToBags(ToBags):

@@ -16,7 +16,7 @@ from bagwise.cli import app
 from bagwise.datasets.media import make_documents
 from bagwise.errors import BagwiseError, DataError, DataWarning
 from bagwise.media import gather
-from bagwise.media.recognise import recognise
+from bagwise.media.recipe import recognise
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from bagwise.errors import DataError, DataWarning
 from bagwise.media import Source, find_files
 from bagwise.media.places import audio_places, image_places, medium_of, place_columns, slide_places
 from bagwise.models import PooledClassifier
+from bagwise.utils.files import lock
 
 
 @pytest.fixture
@@ -234,13 +235,15 @@ def test_a_cache_that_cannot_be_written_is_said_and_stops_nothing(folder, tmp_pa
 def test_what_killed_runs_left_is_removed(folder, tmp_path):
     LinesToBags(cache=tmp_path / "cache").fit_transform(folder)
     entry = next((tmp_path / "cache").rglob("*.npz"))
-    left, fresh = (entry.with_name(f"{name}.npz.abc.new") for name in ("left", "fresh"))
+    left, fresh = (entry.with_name(f".{entry.name}-{name}") for name in ("aaaaaaaa", "bbbbbbbb"))
     for path in (left, fresh):
-        path.write_bytes(b"half")
-    os.utime(left, (0, 0))
+        path.mkdir()
+        (path / ".lock").touch()
     entry.unlink()
-    LinesToBags(cache=tmp_path / "cache").fit_transform(folder)
-    assert fresh.exists() and not left.exists()
+    with open(fresh / ".lock", "rb") as alive:
+        assert lock(alive)
+        LinesToBags(cache=tmp_path / "cache").fit_transform(folder)
+    assert entry.exists() and fresh.exists() and not left.exists()
 
 
 def test_pipes_and_odd_names_are_refused(folder):

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy  # its signal, which takes most of a second, is loaded by the first use
 
-from bagwise.errors import BagwiseError, DataError, OptionalDependencyError
+from bagwise.errors import BagwiseError, DataError, optional
 
 SUFFIXES = (
     *(".wav", ".wave", ".flac", ".ogg", ".oga", ".opus", ".mp3"),
@@ -24,6 +27,7 @@ SUFFIXES = (
 RATES = (1_000, 1_000_000)  # Hz
 MAX_HOURS = 48.0
 LOUDEST = 1e6  # full scale is 1; some programs write floats of the size of 16-bit integers
+LARGEST_FACTOR = 1000  # rates such as 47,999 Hz are met to within a few millionths; times are kept exact
 BLOCK = 1 << 18  # values (samples times channels) that are decoded at once
 
 _UNKNOWN = 2**31 - 2**16  # from here on a count says "not known when the header was written"
@@ -100,7 +104,7 @@ def _scaled(x: np.ndarray) -> np.ndarray:
 
 
 def _from_file(path: Path, channel: str | int, block: int) -> Recording:
-    soundfile = _soundfile()
+    soundfile = optional("soundfile", "sound files need the package soundfile: pip install 'bagwise[audio]'")
     _check_kind(path)
     try:
         handle = soundfile.SoundFile(os.fspath(path))
@@ -196,8 +200,7 @@ def _column(n_channels: int, channel: str | int, path: Path | None) -> int | Non
         return 0 if n_channels == 1 else None
     if not 0 <= int(channel) < n_channels:
         raise DataError(
-            f"has {n_channels} channel{'s' * (n_channels > 1)}, no channel {channel} (from 0)",
-            path=path,
+            f"has {n_channels} channel{'s' * (n_channels > 1)}, no channel {channel} (from 0)", path=path
         )
     return int(channel)
 
@@ -218,16 +221,6 @@ def _mono(x: np.ndarray, column: int | None, done: int, rate: int, path: Path | 
     return mono
 
 
-def _soundfile() -> Any:
-    try:
-        import soundfile
-    except (ImportError, OSError):  # OSError: the package is there, its library is not
-        raise OptionalDependencyError(
-            "sound files need the package soundfile: pip install 'bagwise[audio]'"
-        ) from None
-    return soundfile
-
-
 def _reason(error: Exception) -> str:
     """The decoder's own words without the path, in one line."""
     if isinstance(error, BagwiseError):
@@ -236,3 +229,69 @@ def _reason(error: Exception) -> str:
     if "does not exist" in text:  # what it says of an MP3 without a single whole frame
         return "damaged or cut off"
     return " ".join(text.split()).rstrip(".")
+
+
+# ---------------------------------------------------------------------- another rate
+
+
+def ratio(rate_in: int, rate_out: int) -> Fraction:
+    """What to multiply the rate by: exact for all usual rates.
+
+    Examples
+    --------
+    >>> ratio(44100, 48000), ratio(96000, 48000)
+    (Fraction(160, 147), Fraction(1, 2))
+    """
+    return Fraction(rate_out, rate_in).limit_denominator(LARGEST_FACTOR)
+
+
+@lru_cache(maxsize=8)
+def _low_pass(up: int, down: int) -> np.ndarray:
+    """Coefficients of the filter, odd in number and symmetric, so that nothing is shifted in time."""
+    widest = max(up, down)
+    taps = scipy.signal.firwin(20 * widest + 1, 1.0 / widest, window=("kaiser", 5.0)) * up
+    return taps.astype(np.float32)
+
+
+def resampled(blocks: Iterable[np.ndarray], factor: Fraction) -> Iterator[np.ndarray]:
+    """Blocks at ``factor`` times their rate, by polyphase filtering; n samples become ceil(n * factor).
+
+    Outside the recording is silence. Each block is filtered together with the neighbouring samples that the
+    filter reaches, and starts at a multiple of the factor's denominator, where the phases begin anew: so
+    where blocks end does not matter.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.ones(1000, dtype=np.float32)
+    >>> sum(len(y) for y in resampled([x[:301], x[301:]], Fraction(3, 2)))
+    1500
+    """
+    up, down = factor.numerator, factor.denominator
+    if up == down:
+        yield from blocks
+        return
+    taps = _low_pass(up, down)
+    # how far the filter reaches in samples of the input, in whole turns of the phases
+    reach = -(-(len(taps) // 2) // (up * down)) * down
+    rest = np.zeros(reach, dtype=np.float32)  # the silence before
+    for block in blocks:
+        rest = np.concatenate([rest, block])
+        ready = (len(rest) - 2 * reach) // down * down
+        if ready > 0:
+            yield _filtered(rest[: ready + 2 * reach], taps, up, down, reach, ready * up // down)
+            rest = rest[ready:]
+    left = len(rest) - reach
+    if left > 0:
+        tail = np.concatenate([rest, np.zeros(reach, dtype=np.float32)])
+        yield _filtered(tail, taps, up, down, reach, -(-left * up // down))
+
+
+def _filtered(x: np.ndarray, taps: np.ndarray, up: int, down: int, reach: int, n_out: int) -> np.ndarray:
+    # Output k of the whole lies at k * down + half of the filtered, upsampled signal; zeros before the taps
+    # bring half to a multiple of down.
+    half = len(taps) // 2
+    pad = -half % down
+    y = scipy.signal.upfirdn(np.concatenate([np.zeros(pad, dtype=np.float32), taps]), x, up, down)
+    first = (half + pad) // down + reach * up // down
+    return y[first : first + n_out]

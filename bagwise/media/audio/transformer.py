@@ -10,15 +10,12 @@ import numpy as np
 
 from bagwise.base.parameters import Anything, Choice, Flag, Number, Whole
 from bagwise.errors import DataError
-from bagwise.media._base import COMMON, Part, ToBags
-from bagwise.media.audio.calls import calls
-from bagwise.media.audio.cut import Cut
-from bagwise.media.audio.decode import BLOCK, SUFFIXES, open_recording
-from bagwise.media.audio.describe import describe, feature_table
+from bagwise.media.audio.cut import Cut, calls, windows
+from bagwise.media.audio.decode import BLOCK, SUFFIXES, open_recording, ratio, resampled
+from bagwise.media.audio.describe import Grid, describe, feature_table, make_grid, spectra
 from bagwise.media.audio.exported import ExportedEmbeddings
-from bagwise.media.audio.resample import ratio, resampled
-from bagwise.media.audio.spectrum import Grid, make_grid, spectra
-from bagwise.media.audio.windows import windows
+from bagwise.media.base import COMMON, ToBags
+from bagwise.media.parts import Part
 
 Embedding = Callable[[np.ndarray, int], Any] | str | PathLike[str] | None
 

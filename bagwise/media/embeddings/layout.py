@@ -8,27 +8,104 @@ several tables and none so called     a bag per table, called by its name
 ====================================  =====================================================================
 
 Features may be (n, d), (1, n, d) or, for one vector, (d,). Coordinates are the top left corners of tiles
-(x, y) in pixels of level 0, or (x, y, width, height).
+(x, y) in pixels of level 0, or (x, y, width, height). Arrays are known by their shapes before they are read;
+shapes that cannot be true are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from bagwise.errors import DataError
-from bagwise.media._part import Part
-from bagwise.media.embeddings.stored import Stored, as_float
+from bagwise.errors import BagwiseError, DataError, listed
+from bagwise.media.parts import Part
 
-__all__ = ["parts_of"]
+__all__ = ["Stored", "check_claim", "parts_of", "reading_as", "refused"]
+
 
 FEATURES = ("features", "feats", "embeddings", "embedding", "feature", "x", "data")
 COORDS = ("coords", "coordinates", "coord", "positions", "locations", "xy")
 _SPACED = "has no size of its tiles; the distance between them, {:g} pixels, was taken (or give tile_size=)"
 _OTHER = "has coordinates of {} columns in place of x and y; they were left out"
-_SHOWN = 8
+# What an array may take in memory whatever its file, and how many times its file: zeros shrink well.
+_ALWAYS = 1 << 28
+_TIMES = 100
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An array that is read when asked for; ``attrs`` are the facts that its file keeps beside it."""
+
+    shape: tuple[int, ...]
+    kind: str  # of its numbers, as NumPy names kinds: f, i, u, b; another letter is no number
+    read: Callable[[], Any]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def check_claim(path: str, shape: tuple[int, ...], itemsize: int, what: str) -> None:
+    """Refuse an array that claims far more bytes than its file could hold."""
+    if any(n < 0 for n in shape):
+        raise DataError(f"{what} declares the shape {shape}")
+    claimed = float(itemsize)
+    for n in shape:
+        claimed *= n
+    if claimed > max(_ALWAYS, _TIMES * _size(path)):
+        raise DataError(
+            f"{what} declares {' x '.join(map(str, shape))} numbers, {claimed:.3g} bytes in a file of "
+            f"{_size(path):,}"
+        )
+
+
+def _size(path: str) -> int:
+    if not os.path.isdir(path):
+        return os.path.getsize(path)
+    return sum(os.path.getsize(os.path.join(folder, f)) for folder, _, files in os.walk(path) for f in files)
+
+
+@contextmanager
+def reading_as(kind: str) -> Iterator[None]:
+    """Turn whatever a decoder raises over a damaged file into one line."""
+    try:
+        yield
+    except BagwiseError:
+        raise
+    except Exception as error:  # decoders fail in their own ways
+        raise refused(error, kind) from None
+
+
+def refused(error: BaseException, kind: str) -> DataError:
+    """The error of a decoder as one line."""
+    what = " ".join(str(error).split())[:150] or type(error).__name__
+    return DataError(f"cannot be read as {kind} ({what})")
+
+
+def as_float(X: np.ndarray) -> np.ndarray:
+    """Numbers as float32, wide ones as float64; no copy where none is needed, nor for half precision.
+
+    The base turns half precision into single while it puts bags together, which spares a copy.
+    """
+    if X.dtype.kind == "f" and X.dtype.itemsize in (2, 4, 8):
+        return X if X.dtype.isnative else X.astype(X.dtype.newbyteorder("="))
+    return X.astype(np.float32 if X.dtype.itemsize <= 2 else np.float64)
+
+
+def all_finite(X: np.ndarray) -> bool:
+    """Whether no number is infinite or undefined, without a copy of the size of the whole."""
+    if X.dtype == np.float16:
+        rows = max((1 << 20) // max(X.shape[1], 1), 1)
+        bits = X.view(np.uint16) if X.flags.c_contiguous else np.ascontiguousarray(X).view(np.uint16)
+        return all((bits[k : k + rows] & 0x7C00).max() < 0x7C00 for k in range(0, len(bits), rows))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(X.sum())) or bool(np.isfinite(X).all())  # a sum may overflow by itself
+
+
+# ---------------------------------------------------------------------- bags of a file
 
 
 def parts_of(
@@ -56,7 +133,7 @@ def parts_of(
     if features is None and tables:
         return [("" if len(tables) == 1 else name, _part(numbers[name], None, tile_size)) for name in tables]
     wanted = f"array {features!r}" if features else "table of features"
-    shown = ", ".join(f"{name[:40]} {a.shape}" for name, a in list(arrays.items())[:_SHOWN])
+    shown = listed(f"{name[:40]} {a.shape}" for name, a in arrays.items())
     raise DataError(f"holds no {wanted}; it holds {shown or 'no arrays at all'} (see features=)")
 
 
@@ -109,17 +186,15 @@ def _placed(X: np.ndarray, coords: np.ndarray, attrs: Mapping[str, Any], tile_si
     elif places.shape[1] == 2:
         size = tile_size or _level0_size(attrs)
         if size is None:
-            size = _spacing(places)
+            # the smallest distance between columns or rows of tiles; 1 where there is one tile alone
+            steps = [np.diff(np.unique(places[:, axis])) for axis in (0, 1)]
+            size = min((float(step.min()) for step in steps if len(step)), default=1.0)
             notes = (_SPACED.format(size),) if len(places) else ()
         wide = high = np.full(len(places), float(size))
     else:
         return Part(X, {}, (_OTHER.format(places.shape[1]),))
-    columns = {
-        "x": places[:, 0].copy(),
-        "y": places[:, 1].copy(),
-        "width": wide.copy(),
-        "height": high.copy(),
-    }
+    columns = {"x": places[:, 0], "y": places[:, 1], "width": wide, "height": high}
+    columns = {name: column.copy() for name, column in columns.items()}
     return Part(X, {**columns, "level": np.full(len(places), level, dtype=np.int64)}, notes)
 
 
@@ -131,10 +206,9 @@ def _level0_size(attrs: Mapping[str, Any]) -> float | None:
     size = _number(attrs, "patch_size")
     if size is None:
         return None
-    for above, below in (("level0_magnification", "target_magnification"),):
-        source, target = _number(attrs, above), _number(attrs, below)
-        if source is not None and target:
-            return size * source / target
+    source, target = _number(attrs, "level0_magnification"), _number(attrs, "target_magnification")
+    if source is not None and target:
+        return size * source / target
     return size * (_number(attrs, "downsample") or 1.0)
 
 
@@ -145,13 +219,6 @@ def _number(attrs: Mapping[str, Any], name: str) -> float | None:
     except (KeyError, ValueError, TypeError, IndexError):
         return None
     return value if np.isfinite(value) and value > 0 else None
-
-
-def _spacing(places: np.ndarray) -> float:
-    """Smallest distance between columns or rows of tiles; 1 where there is one tile alone."""
-    steps = [np.diff(np.unique(places[:, axis])) for axis in (0, 1)]
-    smallest = [float(step.min()) for step in steps if len(step)]
-    return min(smallest) if smallest else 1.0
 
 
 def _rows_of_bags(
@@ -178,8 +245,6 @@ def _rows_of_bags(
 
 def _bag_names(arrays: Mapping[str, Stored], attrs: Mapping[str, Any], n: int) -> list[str]:
     """Names kept beside the bags, in JSON or as a list; else their numbers from 1."""
-    import json
-
     for key in ("bag_ids", "names", "ids"):
         value = attrs.get(key)
         if isinstance(value, str):

@@ -16,9 +16,8 @@ from bagwise.bags.columns import column_for, first_of
 from bagwise.bags.table import Rows
 from bagwise.errors import DataError
 from bagwise.io._source import delimiter_of, read_text, records
-from bagwise.media._part import Part
-from bagwise.media.embeddings.layout import COORDS, FEATURES, _placed
-from bagwise.media.embeddings.stored import as_float, refused
+from bagwise.media.embeddings.layout import COORDS, FEATURES, _placed, as_float, refused
+from bagwise.media.parts import Part
 
 __all__ = ["SUFFIXES", "parts_of_table"]
 

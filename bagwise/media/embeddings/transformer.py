@@ -11,13 +11,12 @@ import numpy as np
 
 from bagwise.base.parameters import Anything, Choice, Number
 from bagwise.errors import DataError
-from bagwise.media._base import COMMON, Part, ToBags
-from bagwise.media.embeddings.archives import open_npy, open_npz, open_safetensors
-from bagwise.media.embeddings.containers import open_h5, open_pt, open_zarr
-from bagwise.media.embeddings.layout import parts_of
-from bagwise.media.embeddings.stored import Stored, all_finite
+from bagwise.media.base import COMMON, ToBags
+from bagwise.media.embeddings.files import open_h5, open_npy, open_npz, open_pt, open_safetensors, open_zarr
+from bagwise.media.embeddings.layout import Stored, all_finite, parts_of
 from bagwise.media.embeddings.tables import SUFFIXES as TABLES
 from bagwise.media.embeddings.tables import parts_of_table
+from bagwise.media.parts import Part
 
 __all__ = ["EmbeddingsToBags"]
 
@@ -118,7 +117,10 @@ class EmbeddingsToBags(ToBags):
 
     def _found(self, source: Any) -> list[tuple[str, Part]]:
         if not isinstance(source, (str, PathLike)):
-            return parts_of(_in_memory(source), self.features, self.coords, self.tile_size)
+            given = source if isinstance(source, Mapping) else {"features": source}
+            values = {str(name): np.asarray(value) for name, value in given.items()}
+            arrays = {name: Stored(a.shape, a.dtype.kind, a.view) for name, a in values.items()}
+            return parts_of(arrays, self.features, self.coords, self.tile_size)
         path = os.fspath(source)
         if not os.path.exists(path):
             raise DataError("no such file")
@@ -130,9 +132,3 @@ class EmbeddingsToBags(ToBags):
         if os.path.isdir(path) != (suffix == ".zarr"):
             raise DataError("is a folder" if os.path.isdir(path) else "is no zarr folder")
         return parts_of(_OPEN[suffix](path), self.features, self.coords, self.tile_size)
-
-
-def _in_memory(source: Any) -> dict[str, Stored]:
-    given = source if isinstance(source, Mapping) else {"features": source}
-    arrays = {str(name): np.asarray(value) for name, value in given.items()}
-    return {name: Stored(array.shape, array.dtype.kind, array.view) for name, array in arrays.items()}

@@ -10,17 +10,21 @@ from __future__ import annotations
 
 import math
 import warnings
+from itertools import pairwise
 from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bagwise.errors import DataError, OptionalDependencyError
+from bagwise.errors import DataError, OptionalDependencyError, optional
 
 __all__ = ["MAX_PIXELS", "Picture", "picture_from_array", "read_picture"]
 
 MAX_PIXELS = 178_000_000  # decoded at once by Pillow, at 4 bytes each: 0.7 GB
 _STRIP = 1 << 22  # pixels converted at once
+_MAX_SEGMENT = 1 << 28  # bytes of one strip or tile of a TIFF
+_BUFFER = 1 << 24  # bytes read ahead
+_MAX_FULL = 1 << 36  # pixels: beyond this the header of a TIFF is taken for damaged
 _GREY = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 _REDUCED = "is larger than max_side={} and described at a reduced size; places count pixels of the original"
 _FRAMES = "holds several frames; the first was taken"
@@ -39,10 +43,7 @@ class Picture(NamedTuple):
 
 def read_picture(path: str | PathLike[str], max_side: int = 1024) -> Picture:
     """A picture from a file of any format that Pillow reads; transparent parts become white."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise OptionalDependencyError("pictures need Pillow: pip install 'bagwise[image]'") from None
+    Image = optional("PIL.Image", "pictures need Pillow: pip install 'bagwise[image]'")
     try:
         with warnings.catch_warnings(), open(path, "rb") as file:
             warnings.simplefilter("ignore")  # about odd tags and large sizes, which are checked here
@@ -75,9 +76,12 @@ def _read(Image: Any, file: Any, max_side: int) -> Picture:
         if not tiff:
             raise
         image = None
+    file.seek(0)
     try:
-        return _segments(file, max_side)
-    except DataError:
+        return _segmented(file, max_side)
+    except (MemoryError, OptionalDependencyError):
+        raise
+    except Exception:  # tifffile has its own ways to fail; where Pillow can, it has another try
         if image is None or not size_ok:
             raise
     file.seek(0)
@@ -93,24 +97,6 @@ def _wide_colour(image: Any) -> bool:
     if image.format == "TIFF":
         return image.mode in ("RGB", "RGBA", "RGBX") and max(image.tag_v2.get(258, (8,))) > 8
     return False
-
-
-def _segments(file: Any, max_side: int) -> Picture:
-    from bagwise.media.images.tiff import read_tiff
-
-    file.seek(0)
-    try:
-        rgb, factor, several = read_tiff(file, max_side)
-    except (DataError, OptionalDependencyError, MemoryError):
-        raise
-    except Exception as error:  # of tifffile, on damaged files
-        raise DataError(
-            f"cannot be decoded as a picture ({' '.join(str(error).split())[:150] or type(error).__name__})"
-        ) from None
-    width, height = rgb.full
-    notes: tuple[str, ...] = (_FRAMES,) if several else ()
-    notes += (_REDUCED.format(max_side),) if factor > 1 else ()
-    return Picture(rgb.pixels, width, height, notes)
 
 
 def _open(Image: Any, file: Any, head: bytes) -> Any:
@@ -203,11 +189,31 @@ def block_means(values: np.ndarray, factor: int) -> np.ndarray:
     if factor == 1:
         return values.astype(np.float32)
     height, width = values.shape[:2]
-    rows, columns = np.arange(0, height, factor), np.arange(0, width, factor)
-    bands = np.stack([values[r : r + factor].sum(axis=0, dtype=np.float64) for r in rows])
-    sums = np.stack([bands[:, c : c + factor].sum(axis=1) for c in columns], axis=1)
-    tall, wide = np.minimum(rows + factor, height) - rows, np.minimum(columns + factor, width) - columns
-    return (sums / (tall[:, None] * wide[None, :])[:, :, None]).astype(np.float32)
+    return (_block_sums(values, factor) / _block_sizes(height, width, factor)).astype(np.float32)
+
+
+def _block_sums(values: np.ndarray, factor: int, top: int = 0, left: int = 0) -> np.ndarray:
+    """Sums over squares of a picture, of the part of it whose first pixel lies at (top, left)."""
+    rows, columns = (
+        pairwise([0, *range(factor - start % factor, size, factor), size])
+        for start, size in zip((top, left), values.shape)
+    )
+    bands = np.stack([values[a:b].sum(axis=0, dtype=np.float64) for a, b in rows])
+    return np.stack([bands[:, a:b].sum(axis=1) for a, b in columns], axis=1)
+
+
+def _block_sizes(height: int, width: int, factor: int) -> np.ndarray:
+    """Pixels of each square."""
+    tall, wide = (np.diff([*range(0, size, factor), size]) for size in (height, width))
+    return (tall[:, None] * wide[None, :])[:, :, None]
+
+
+def _rgb_over_white(pixels: np.ndarray) -> np.ndarray:
+    """Red, green and blue of one to four channels; what shines through is white."""
+    if pixels.shape[2] in (2, 4):
+        alpha = pixels[:, :, -1:]
+        pixels = pixels[:, :, :-1] * alpha + (1 - alpha)
+    return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels
 
 
 def _orientation(image: Any) -> int:
@@ -264,11 +270,58 @@ def picture_from_array(array: Any, max_side: int = 1024) -> Picture:
                 + ("" if values.dtype.kind != "f" else f" from {values.min():g} to {values.max():g}")
             )
         largest = 1.0
-    pixels = block_means(values, factor) / np.float32(largest)
-    if pixels.shape[2] in (2, 4):
-        alpha = pixels[:, :, -1:]
-        pixels = pixels[:, :, :-1] * alpha + (1 - alpha)
-    if pixels.shape[2] == 1:
-        pixels = np.repeat(pixels, 3, axis=2)
+    pixels = _rgb_over_white(block_means(values, factor) / np.float32(largest))
     notes = (_REDUCED.format(max_side),) if factor > 1 else ()
     return Picture(np.ascontiguousarray(pixels, dtype=np.float32), width, height, notes)
+
+
+# ---------------------------------------------------------------------- large TIFF files
+
+
+def _segmented(file: Any, max_side: int) -> Picture:
+    """The first page of a TIFF that Pillow does not take: 16 bits of colour, or very large."""
+    tifffile = optional(
+        "tifffile", "this TIFF needs tifffile, which comes with scikit-image: pip install 'bagwise[image]'"
+    )
+    with tifffile.TiffFile(file) as tiff:
+        page: Any = tiff.pages[0]
+        height, width, channels = _checked_shape(page)
+        several = len(tiff.pages) > 1 and not getattr(tiff.pages[1], "is_reduced", False)
+        factor = math.ceil(max(height, width) / max_side)
+        sums = np.zeros((math.ceil(height / factor), math.ceil(width / factor), channels))
+        try:
+            segments = page.segments(sort=True, maxworkers=1, buffersize=_BUFFER)
+        except TypeError:  # tifffile of before 2024 chooses how much it reads ahead
+            segments = page.segments(sort=True, maxworkers=1)
+        for segment, index, _ in segments:
+            if segment is None:
+                continue  # a hole: nothing was written there
+            top, left = index[-3], index[-2]
+            inside = segment.reshape(segment.shape[-3:])[: height - top, : width - left]  # tiles overhang
+            part = _block_sums(inside, factor, top, left)
+            rows, columns = top // factor, left // factor
+            sums[rows : rows + part.shape[0], columns : columns + part.shape[1]] += part
+        levels = float(np.iinfo(page.dtype).max) if page.dtype.kind == "u" else 1.0
+        sizes = _block_sizes(height, width, factor)
+        if int(page.photometric) == 0:  # white is zero
+            sums = levels * sizes - sums
+        pixels = np.clip(_rgb_over_white((sums / sizes / levels).astype(np.float32)), 0, 1)
+    notes: tuple[str, ...] = (_FRAMES,) if several else ()
+    notes += (_REDUCED.format(max_side),) if factor > 1 else ()
+    return Picture(np.ascontiguousarray(pixels), width, height, notes)
+
+
+def _checked_shape(page: Any) -> tuple[int, int, int]:
+    height, width, channels = int(page.imagelength), int(page.imagewidth), int(page.samplesperpixel)
+    if height < 1 or width < 1 or height * width > _MAX_FULL:
+        raise DataError(f"declares {width} x {height} pixels")
+    if page.dtype is None or not (page.dtype.kind == "u" and page.dtype.itemsize <= 2):
+        raise DataError(f"holds pixels of type {page.dtype}; 8 and 16 bits are read")
+    if channels > 4 or int(page.planarconfig) != 1 or int(getattr(page, "imagedepth", 1)) != 1:
+        raise DataError(f"has {channels} channels in an order that is not read; save it as RGB")
+    if int(page.photometric) not in (0, 1, 2):
+        raise DataError(f"has colours of kind {int(page.photometric)} that are not read; save it as RGB")
+    segment = int(np.prod(page.chunks, dtype=np.float64)) * page.dtype.itemsize
+    if segment > _MAX_SEGMENT:
+        raise DataError(f"has strips of {segment:,} bytes; save it in tiles")
+    return height, width, channels

@@ -1,19 +1,28 @@
-"""Pictures to bags of cells of a grid or of superpixels."""
+"""Pictures to bags of cells of a grid or of superpixels, described by numbers or by a network of timm.
+
+Weights of a network are on this machine already: nothing is downloaded. They come from a file that is given,
+or from what the Hugging Face tools or torch have fetched before.
+"""
 
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from bagwise.base.parameters import Anything, Choice, Number, Several, Whole
-from bagwise.media._base import COMMON, Part, ToBags
+from bagwise.errors import DataError, optional
+from bagwise.media.base import COMMON, ToBags
+from bagwise.media.images.decode import picture_from_array, read_picture
+from bagwise.media.images.describe import GROUPS, describe, feature_names, grid, outlines, superpixels
+from bagwise.media.parts import Part
 
 __all__ = ["ImagesToBags"]
 
-_GROUPS = ("colour", "texture", "gradients", "position")
+_BATCH = 32  # parts that go through the network together
 
 
 class ImagesToBags(ToBags):
@@ -86,7 +95,7 @@ class ImagesToBags(ToBags):
         "grid": Several(Whole(1, 256)),
         "n_superpixels": Whole(1, 10_000),
         "compactness": Number(above=0),
-        "describe": Several(Choice(*_GROUPS)),
+        "describe": Several(Choice(*GROUPS)),
         "max_side": Whole(8, 4096),
         "backbone": (Choice(None), Anything("the name of a network of timm")),
         "weights": (Choice(None), Anything("a file of weights")),
@@ -101,7 +110,7 @@ class ImagesToBags(ToBags):
         grid=(4, 8),
         n_superpixels=64,
         compactness=10.0,
-        describe=_GROUPS,
+        describe=GROUPS,
         max_side=1024,
         backbone=None,
         weights=None,
@@ -122,9 +131,6 @@ class ImagesToBags(ToBags):
         self.cache = cache
 
     def _part(self, source: Any) -> Part:
-        from bagwise.media.images.cut import grid, outlines, superpixels
-        from bagwise.media.images.decode import picture_from_array, read_picture
-
         if isinstance(source, (str, PathLike)):
             picture = read_picture(source, self.max_side)
         else:
@@ -144,17 +150,105 @@ class ImagesToBags(ToBags):
 
     def _rows(self, rgb: np.ndarray, cuts: list[Any], boxes: np.ndarray) -> np.ndarray:
         if self.backbone is not None:
-            from bagwise.media.images.backbone import embedded_parts
-
             weights = None if self.weights is None else os.fspath(self.weights)
             return embedded_parts(rgb, boxes, self.backbone, weights, self.device)
-        from bagwise.media.images.describe import describe
-
         return describe(rgb, cuts, self.describe)
 
     def _names(self) -> list[str] | None:
         if self.backbone is not None:
             return None
-        from bagwise.media.images.describe import feature_names
-
         return feature_names(self.describe)
+
+
+# ---------------------------------------------------------------------- networks
+
+
+def embedded_parts(
+    rgb: np.ndarray, boxes: np.ndarray, backbone: str, weights: str | None, device: str
+) -> np.ndarray:
+    """One row per box: the part, stretched to the network's input, through the network."""
+    model, size, mean, std = _loaded(backbone, weights, device)
+    import torch
+
+    picture = torch.from_numpy(np.ascontiguousarray(rgb.transpose(2, 0, 1)))
+    rows = []
+    with torch.inference_mode():
+        for first in range(0, len(boxes), _BATCH):
+            parts = [
+                torch.nn.functional.interpolate(
+                    picture[None, :, top:bottom, left:right], size=size, mode="bilinear", antialias=True
+                )
+                for left, top, right, bottom in boxes[first : first + _BATCH].tolist()
+            ]
+            batch = (torch.cat(parts) - mean) / std
+            rows.append(model(batch.to(device)).float().cpu().numpy())
+    X = np.concatenate(rows)
+    if X.ndim != 2:
+        raise DataError(f"the backbone {backbone!r} gives shape {X.shape[1:]} per part, expected a vector")
+    return np.ascontiguousarray(X, dtype=np.float32)
+
+
+@lru_cache(maxsize=2)
+def _loaded(backbone: str, weights: str | None, device: str) -> tuple[Any, tuple[int, int], Any, Any]:
+    advice = "backbone= needs torch and timm: pip install torch timm"
+    timm, torch = optional("timm", advice), optional("torch", advice)
+    try:
+        model = timm.create_model(backbone, pretrained=False, num_classes=0)
+    except (RuntimeError, ValueError, KeyError) as error:
+        what = " ".join(str(error).split())[:120]
+        raise DataError(f"timm knows no backbone {backbone!r} ({what}); see timm.list_models()") from None
+    config = dict(model.pretrained_cfg or {})
+    file = weights if weights is not None else _weights_at_hand(backbone, config)
+    _load(model, file)
+    _, high, wide = config.get("input_size") or (3, 224, 224)
+    mean = torch.tensor(config.get("mean") or (0.485, 0.456, 0.406)).view(1, 3, 1, 1)
+    std = torch.tensor(config.get("std") or (0.229, 0.224, 0.225)).view(1, 3, 1, 1)
+    return model.eval().to(device), (high, wide), mean, std
+
+
+def _load(model: Any, file: str) -> None:
+    """Weights from a file, without running anything that may be in it."""
+    import torch
+
+    state: Any
+    try:
+        if file.endswith(".safetensors"):
+            from safetensors.torch import load_file
+
+            state = load_file(file)
+        else:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        what = " ".join(str(error).split())[:120]
+        raise DataError(f"holds no weights that can be read safely ({what})", path=file) from None
+    for key in ("state_dict", "model"):
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
+    missing, _ = model.load_state_dict(state, strict=False)  # the classifier's own layer is not used
+    if missing:
+        raise DataError(f"lacks {len(missing)} tensors of this backbone, such as {missing[0]}", path=file)
+
+
+def _weights_at_hand(backbone: str, config: dict[str, Any]) -> str:
+    """File of weights that was fetched before."""
+    if config.get("file") and os.path.isfile(config["file"]):
+        return str(config["file"])
+    name = config.get("hf_hub_id")
+    if name:
+        from huggingface_hub import try_to_load_from_cache
+
+        for file in ("model.safetensors", "pytorch_model.bin"):
+            found = try_to_load_from_cache(name, file)
+            if isinstance(found, str) and os.path.isfile(found):
+                return found
+    if config.get("url"):
+        import torch
+
+        found = os.path.join(torch.hub.get_dir(), "checkpoints", os.path.basename(config["url"]))
+        if os.path.isfile(found):
+            return found
+    where = f" (hf download {name})" if name else ""
+    raise DataError(
+        f"weights of {backbone!r} are not on this machine, and nothing is downloaded by itself; fetch them "
+        f"first{where}, or give their file as weights="
+    )

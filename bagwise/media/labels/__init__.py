@@ -5,9 +5,8 @@ parts of bags, `write_answers` writes what a model found the way a tool expects 
 """
 
 from bagwise.media.labels.answers import Found
-from bagwise.media.labels.overlap import instance_labels
 from bagwise.media.labels.read import read_labels
-from bagwise.media.labels.span import Labels, Span
+from bagwise.media.labels.span import Labels, Span, instance_labels
 from bagwise.media.labels.write import KINDS, Options, check_kind, write_answers
 
 __all__ = [

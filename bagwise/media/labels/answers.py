@@ -1,21 +1,26 @@
 """What a model found in files, as spans: one per labelled part, neighbours joined where a tool wants it.
 
 Parts are joined if they carry the same label and touch or overlap: windows of sound with the same band,
-sentences that follow each other, tiles of a picture. The whole is as sure as its surest part.
+sentences that follow each other, tiles of a picture. The whole is as sure as its surest part. Here is also
+what exports need to know of the original files: None where they are not at hand or cannot be read.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bagwise.media.labels.overlap import parse_points
-from bagwise.media.labels.span import Rings, Span, polygon_box
+from bagwise.io._source import read_bytes
+from bagwise.media.labels.span import Rings, Span, box_corners, outlined, parse_points
+from bagwise.media.text.decode import decode, strip_html
 
 _TOUCH = 1e-6  # seconds or pixels between parts that still touch
+_ORIENTATION, _TURNED = 0x0112, (5, 6, 7, 8)  # the tag of EXIF, and when it exchanges width and height
 
 
 class Found(NamedTuple):
@@ -72,16 +77,12 @@ def spans_of(found: Found, names: Sequence[str], medium: str, *, merge: bool) ->
 
 def _span(found: Found, k: int, names: Sequence[str], medium: str) -> Span:
     def at(name: str) -> Any:
-        return (
-            found.places[name][k].item() if hasattr(found.places[name][k], "item") else found.places[name][k]
-        )
+        value = found.places[name][k]
+        return value.item() if hasattr(value, "item") else value
 
     label = int(found.labels[k])
-    about: dict[str, Any] = {
-        "file": found.file,
-        "label": names[label],
-        "score": float(found.values[k, label]),
-    }
+    about: dict[str, Any] = {"label": names[label], "score": float(found.values[k, label])}
+    about["file"] = found.file
     if medium == "audio":
         band: dict[str, Any] = {}
         if "low" in found.places and at("high") > at("low"):
@@ -114,18 +115,10 @@ def _join_times(spans: list[Span]) -> list[Span]:
         before = None if k is None else joined[k]
         if before is not None and k is not None and span.time[0] <= before.time[1] + _TOUCH:
             end = max(before.time[1], span.time[1])
-            joined[k] = Span(
-                span.file,
-                span.label,
-                start=before.start,
-                end=end,
-                low=span.low,
-                high=span.high,
-                score=_surest([before, span]),
-            )
-            continue
-        last[key] = len(joined)
-        joined.append(span)
+            joined[k] = replace(before, end=end, score=_surest([before, span]))
+        else:
+            last[key] = len(joined)
+            joined.append(span)
     return joined
 
 
@@ -139,13 +132,7 @@ def _join_texts(spans: list[Span], order: np.ndarray, rows: np.ndarray) -> list[
         last = joined[-1] if joined else None
         if last is not None and last.label == span.label and rank[row] == before + 1:
             end = max(last.characters[1], span.characters[1])
-            joined[-1] = Span(
-                span.file,
-                span.label,
-                start_char=last.start_char,
-                end_char=end,
-                score=_surest([last, span]),
-            )
+            joined[-1] = replace(last, end_char=end, score=_surest([last, span]))
         else:
             joined.append(span)
         before = int(rank[row])
@@ -160,7 +147,11 @@ def _join_boxes(spans: list[Span]) -> list[Span]:
         tiles = [span for span in same if span.outline is None]
         joined += [span for span in same if span.outline is not None]
         for group in _touching(np.array([[s.x, s.y, s.width, s.height] for s in tiles], dtype=float)):
-            joined.append(_one_object([tiles[k] for k in group]))
+            first, *others = members = [tiles[k] for k in group]
+            if others:
+                outline: list[Rings] = [[box_corners(*tile.box)] for tile in members]
+                first = Span(first.file, first.label, **outlined(outline), score=_surest(members))
+            joined.append(first)
     return joined
 
 
@@ -181,30 +172,6 @@ def _touching(boxes: np.ndarray) -> list[list[int]]:
             edge += 1
         groups.append(sorted(group))
     return groups
-
-
-def _one_object(tiles: list[Span]) -> Span:
-    if len(tiles) == 1:
-        return tiles[0]
-    outline: list[Rings] = [[_corners(tile)] for tile in tiles]
-    x, y, width, height = polygon_box(outline)
-    first = tiles[0]
-    return Span(
-        first.file,
-        first.label,
-        x=x,
-        y=y,
-        width=width,
-        height=height,
-        outline=outline,
-        score=_surest(tiles),
-    )
-
-
-def _corners(tile: Span) -> np.ndarray:
-    x0, y0, width, height = tile.box
-    x1, y1 = x0 + width, y0 + height
-    return np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1]])
 
 
 # ---------------------------------------------------------------------- names of files to write
@@ -240,3 +207,84 @@ def _safe(file: str) -> str:
     """A relative path that stays inside the folder it is joined to."""
     parts = [part for part in file.replace("\\", "/").split("/") if part not in ("", ".", "..")]
     return "/".join(part.replace(":", "_") for part in parts) or "_"
+
+
+# ---------------------------------------------------------------------- the original files
+
+
+def picture_size(path: str | None) -> tuple[int, int] | None:
+    """Width and height of the upright picture, from its header alone; None where it cannot be read."""
+    try:
+        from PIL import Image
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(path) as picture:  # type: ignore[arg-type]
+                width, height = picture.size
+                turned = picture.getexif().get(_ORIENTATION) in _TURNED
+    except Exception:  # whatever a damaged file or a missing library may say, there is another way
+        return None
+    return (height, width) if turned else (width, height)
+
+
+def sound_length(path: str | None) -> float | None:
+    """Seconds of a recording, from its header alone; None where it cannot be read."""
+    about = _sound_header(path)
+    return about.frames / about.samplerate if about is not None and about.frames > 0 else None
+
+
+def sound_rate(path: str | None) -> float | None:
+    """Samples per second of a recording; None where it cannot be read."""
+    about = _sound_header(path)
+    return None if about is None else float(about.samplerate)
+
+
+def _sound_header(path: str | None) -> Any:
+    try:
+        import soundfile
+
+        about = soundfile.info(path)
+        return about if about.samplerate > 0 else None
+    except Exception:
+        return None
+
+
+def extent(places: Mapping[str, np.ndarray]) -> tuple[float, float]:
+    """Width and height that the parts of a picture reach, at least one pixel."""
+    if not len(places["x"]):
+        return 1.0, 1.0
+    width = float(np.max(places["x"] + places["width"]))
+    height = float(np.max(places["y"] + places["height"]))
+    return max(width, 1.0), max(height, 1.0)
+
+
+def text_of_parts(places: Mapping[str, np.ndarray]) -> str:
+    """A text put together from its parts, each at its place; what lies between them is blank.
+
+    Examples
+    --------
+    >>> places = {"start_char": np.array([0, 5]), "end_char": np.array([3, 8])}
+    >>> text_of_parts({**places, "text": np.array(["One", "two"])})
+    'One  two'
+    """
+    length = int(max(places["end_char"], default=0))
+    letters = [" "] * length
+    for start, end, piece in zip(places["start_char"], places["end_char"], places["text"]):
+        letters[int(start) : int(end)] = str(piece)[: int(end) - int(start)].ljust(int(end) - int(start))
+    return "".join(letters)
+
+
+def full_text(path: str | None, places: Mapping[str, np.ndarray]) -> tuple[str, bool]:
+    """The decoded text to which the places refer, and whether it is the original: it must fit the parts."""
+    pieces = text_of_parts(places)
+    if path is None:
+        return pieces, False
+    try:
+        text = decode(read_bytes(path, 1 << 28)).text
+        for candidate in (text, strip_html(text)):
+            spans = zip(places["start_char"].tolist(), places["end_char"].tolist(), places["text"])
+            if all(candidate[a:b] == piece for a, b, piece in spans):
+                return candidate, True
+    except Exception:
+        pass  # the pieces do without the original
+    return pieces, False

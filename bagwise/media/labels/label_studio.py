@@ -21,8 +21,8 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 
 from bagwise.media.labels._parts import Node, check_order, is_label, plain_name, polygon
-from bagwise.media.labels.rle import brush_mask
-from bagwise.media.labels.span import Notes, Span, ellipse, polygon_box
+from bagwise.media.labels.picture_tools import brush_mask
+from bagwise.media.labels.span import Notes, Span, box_corners, ellipse, outlined, point_at
 
 _UPLOAD = re.compile(r"^[0-9a-f]{8}-(?=.)")
 _NAMES = ("file", "filename", "file_name", "path", "audio", "image", "img", "slide", "video", "url", "source")
@@ -116,8 +116,7 @@ def _place(value: Mapping[str, Node], result: Node, task: Node, medium: str | No
         return _brush(value, result)
     if "points" in value:
         points = value["points"].points() * _percent(result)
-        outline = [polygon(points, value["points"])]
-        return _boxed(outline)
+        return outlined([polygon(points, value["points"])])
     if "x" in value and "y" in value:
         return _shape(value, result)
     if "globalOffsets" in value:
@@ -146,23 +145,19 @@ def _shape(value: Mapping[str, Node], result: Node) -> dict[str, Any]:
     x, y = value["x"].number() * sx, value["y"].number() * sy
     turn = value["rotation"].number() if "rotation" in value else 0.0
     if "radiusX" in value and "radiusY" in value:
-        return _boxed(ellipse(x, y, value["radiusX"].number() * sx, value["radiusY"].number() * sy, turn))
+        return outlined(ellipse(x, y, value["radiusX"].number() * sx, value["radiusY"].number() * sy, turn))
     if "width" not in value or "height" not in value:
-        return {"x": x, "y": y, "width": 0.0, "height": 0.0}
+        return point_at(x, y)
     width, height = value["width"].number() * sx, value["height"].number() * sy
     if min(width, height) < 0:
         raise result.wrong("a box with a negative side")
     if turn % 360 == 0 or "keypointlabels" in value:
         return {"x": x, "y": y, "width": width, "height": height}
     angle = np.deg2rad(turn)
-    corners = np.array([[0, 0], [width, 0], [width, height], [0, height]])
-    turned = corners @ np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
-    return _boxed([[turned + [x, y]]])
-
-
-def _boxed(outline: Any) -> dict[str, Any]:
-    x, y, width, height = polygon_box(outline)
-    return {"x": x, "y": y, "width": width, "height": height, "outline": outline}
+    turned = box_corners(0, 0, width, height) @ np.array(
+        [[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]]
+    )
+    return outlined([[turned + [x, y]]])
 
 
 def _brush(value: Mapping[str, Node], result: Node) -> dict[str, Any]:
@@ -175,8 +170,7 @@ def _brush(value: Mapping[str, Node], result: Node) -> dict[str, Any]:
         mask = brush_mask(numbers, height, width)
     except ValueError as error:
         raise node.wrong(str(error)) from None
-    x, y, w, h = mask.box()
-    return {"x": x, "y": y, "width": w, "height": h, "outline": mask}
+    return outlined(mask)
 
 
 def _characters(start: Node, end: Node, text: Any, quoted: Node | None) -> dict[str, Any]:
@@ -189,12 +183,10 @@ def _characters(start: Node, end: Node, text: Any, quoted: Node | None) -> dict[
             longer = units[2 * first : 2 * last + 2].decode("utf-16-le", "replace")
             if longer == quoted.value and len(quoted.value) > 0:
                 last += 1
-        first, last = (_code_points(units, place) for place in (first, last))
+        first, last = (
+            len(units[: 2 * max(place, 0)].decode("utf-16-le", "replace")) for place in (first, last)
+        )
     return {"start_char": first, "end_char": last}
-
-
-def _code_points(units: bytes, place: int) -> int:
-    return len(units[: 2 * max(place, 0)].decode("utf-16-le", "replace"))
 
 
 def utf16(text: str, place: int) -> int:
@@ -257,15 +249,8 @@ def task(
     to = medium if medium in ("audio", "text") else "image"
     results = [_result(k, span, to, size, length, text) for k, span in enumerate(spans, 1)]
     if whole:
-        results.append(
-            {
-                "id": "bag",
-                "from_name": "bag",
-                "to_name": to,
-                "type": "choices",
-                "value": {"choices": list(whole)},
-            }
-        )
+        control = {"id": "bag", "from_name": "bag", "to_name": to, "type": "choices"}
+        results.append({**control, "value": {"choices": list(whole)}})
     data = {to: text if to == "text" else address, "file": file}
     prediction: dict[str, Any] = {"model_version": "bagwise", "result": results}
     scores = [span.score for span in spans if span.score is not None]
@@ -281,13 +266,9 @@ def _result(k: int, span: Span, to: str, size: Any, length: float | None, text: 
         kind, value = "labels", {"start": span.start, "end": span.end, "channel": 0}
         more = {} if length is None else {"original_length": length}
     elif to == "text":
-        assert text is not None and span.start_char is not None and span.end_char is not None
-        kind = "labels"
-        value = {
-            "start": utf16(text, span.start_char),
-            "end": utf16(text, span.end_char),
-            "text": text[span.start_char : span.end_char],
-        }
+        assert text is not None
+        kind, (first, last) = "labels", span.characters
+        value = {"start": utf16(text, first), "end": utf16(text, last), "text": text[first:last]}
     else:
         kind, value = _picture_value(span, size)
         more = {"original_width": int(size[0]), "original_height": int(size[1]), "image_rotation": 0}
@@ -299,14 +280,14 @@ def _result(k: int, span: Span, to: str, size: Any, length: float | None, text: 
 
 
 def _picture_value(span: Span, size: Any) -> tuple[str, dict[str, Any]]:
-    assert span.x is not None and span.y is not None and span.width is not None and span.height is not None
     width, height = size
     if isinstance(span.outline, list):
         points = span.outline[0][0] / [width, height] * 100
         return "polygonlabels", {"points": np.clip(points, 0, 100).round(4).tolist(), "closed": True}
-    x, y = np.clip([100 * span.x / width, 100 * span.y / height], 0, 100)
-    far_x = min(100 * (span.x + span.width) / width, 100.0)
-    far_y = min(100 * (span.y + span.height) / height, 100.0)
+    left, top, wide, high = span.box
+    x, y = np.clip([100 * left / width, 100 * top / height], 0, 100)
+    far_x = min(100 * (left + wide) / width, 100.0)
+    far_y = min(100 * (top + high) / height, 100.0)
     box = {"x": float(x), "y": float(y), "width": float(far_x - x), "height": float(far_y - y), "rotation": 0}
     return "rectanglelabels", box
 

@@ -11,21 +11,26 @@ from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path, PurePosixPath
 
-from bagwise.errors import DataError
+from bagwise.errors import DataError, listed
 from bagwise.media.labels._parts import json_of, text_of, xml_of
-from bagwise.media.labels.audacity import is_track, read_track
-from bagwise.media.labels.coco import is_coco, is_results, read_coco
-from bagwise.media.labels.geojson import is_geojson, read_geojson
 from bagwise.media.labels.json_lines import read_lines, read_mapping
 from bagwise.media.labels.label_studio import is_tasks, read_tasks
 from bagwise.media.labels.matching import match_files
+from bagwise.media.labels.picture_tools import (
+    is_coco,
+    is_results,
+    is_via,
+    is_via_table,
+    read_coco,
+    read_via,
+    read_via_table,
+)
 from bagwise.media.labels.plain_table import plain_table
-from bagwise.media.labels.raven import is_raven, read_selections
+from bagwise.media.labels.slide_tools import is_geojson, read_geojson, read_xml
 from bagwise.media.labels.sound_tables import sound_table
+from bagwise.media.labels.sound_tools import is_raven, is_track, read_selections, read_track
 from bagwise.media.labels.span import Labels, Notes, Span
 from bagwise.media.labels.table import Row, Table, read_table
-from bagwise.media.labels.via import is_via, is_via_table, read_via, read_via_table
-from bagwise.media.labels.xml_tools import read_xml
 
 FOLDERS = "folders"  # given in place of a path: the folder of a file is its label
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".xlsx", ".xlsm", ".json", ".jsonl", ".geojson", ".xml", ".gz")
@@ -120,10 +125,10 @@ def _matched(notes: Notes, files: list[str], name: str, root: str | None) -> Lab
     spans = [span for span in notes.spans if span.label is None or span.label.strip()]
     found, unknown = match_files((span.file for span in spans), files, root)
     if spans and not found:
-        more = f" and {len(unknown) - 1} more files" if len(unknown) > 1 else ""
+        first = listed(unknown, 1, show=repr, also="more files")
         here = f"none of the {len(files)} files at hand is called so" if files else "there are no files"
         example = f"; the first is {files[0]!r}" if files else ""
-        raise DataError(f"{notes.kind}: names {unknown[0]!r}{more}, but {here}{example}")
+        raise DataError(f"{notes.kind}: names {first}, but {here}{example}")
     labels: dict[str, set[str]] = {}
     places = []
     for span in spans:
@@ -151,8 +156,7 @@ def _by_folder(files: list[str], asked: bool) -> Labels:
         raise DataError("labels by folder need files in folders, one folder per label; all lie in one place")
     known = {file: [parent] for file, parent in parents.items() if parent}
     how = "as asked" if asked else "no labels were given, and all files lie in folders"
-    shown = f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
-    return Labels(known, [], [], loose, f"names of folders as labels ({how}): {shown}")
+    return Labels(known, [], [], loose, f"names of folders as labels ({how}): {listed(names, 5)}")
 
 
 # ---------------------------------------------------------------------- one file, many files

@@ -21,14 +21,20 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from bagwise.errors import BagwiseError, DataError
-from bagwise.media.labels import coco, label_studio
-from bagwise.media.labels.answers import Found, spans_of, targets
-from bagwise.media.labels.audacity import track
-from bagwise.media.labels.geojson import tile
-from bagwise.media.labels.originals import extent, full_text, picture_size, sound_length
-from bagwise.media.labels.overlap import parse_points
-from bagwise.media.labels.raven import selections
-from bagwise.media.labels.span import Span
+from bagwise.media.labels import label_studio
+from bagwise.media.labels import picture_tools as coco
+from bagwise.media.labels.answers import (
+    Found,
+    extent,
+    full_text,
+    picture_size,
+    sound_length,
+    spans_of,
+    targets,
+)
+from bagwise.media.labels.slide_tools import tile
+from bagwise.media.labels.sound_tools import selections, track
+from bagwise.media.labels.span import parse_points
 from bagwise.utils.colours import label_colours
 from bagwise.utils.files import replacing
 
@@ -89,11 +95,7 @@ def check_kind(kind: str, medium: str | None, out: str | PathLike[str]) -> None:
             f"{kind} is for {' and '.join(_MEDIA[kind])}, these files are {medium}; choose {other}"
         )
     out = Path(out)
-    if (
-        kind in _FOLDER
-        and out.suffix
-        and out.suffix.lower() in (".txt", ".csv", ".json", ".geojson", ".parquet")
-    ):
+    if kind in _FOLDER and out.suffix.lower() in (".txt", ".csv", ".json", ".geojson", ".parquet"):
         raise DataError(
             f"{kind} is written as a folder with a file for each original; give a folder", path=out
         )
@@ -153,23 +155,22 @@ def _one_by_one(order: _Order) -> dict[str, Any]:
             text, n = _tiles(answer, names, colours)
         else:
             spans = spans_of(answer, names, order.medium, merge=options.merge)
-            text, n = _sound_text(kind, spans, answer, options), len(spans)
-        target = order.out / name(answer.file)
-        with replacing(target) as temporary:
-            temporary.write_text(text, encoding="utf-8", newline="\n")
-        written.append(str(target))
+            n = len(spans)
+            if kind == "raven":
+                text = selections(spans, answer.file)
+            else:  # a window that hears all frequencies has no band worth a line of its own
+                bands = set(zip(answer.places.get("low", ()), answer.places.get("high", ())))
+                text = track(spans, scores=options.scores, bands=len(bands) > 1)
+        written.append(_kept(order.out / name(answer.file), text))
         count += n
     return {"files": written, "places": count, "notes": []}
 
 
-def _sound_text(kind: str, spans: list[Span], answer: Found, options: Options) -> str:
-    if kind == "raven":
-        return selections(spans, answer.file)
-    # A window that hears all frequencies has no band worth a line of its own.
-    calls = (
-        len(set(zip(answer.places["low"], answer.places["high"]))) > 1 if "low" in answer.places else False
-    )
-    return track(spans, scores=options.scores, bands=calls)
+def _kept(target: Path, text: str) -> str:
+    """Write a file in one step; its name."""
+    with replacing(target) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+    return str(target)
 
 
 def _tiles(answer: Found, names: list[str], colours: dict[str, tuple[int, int, int]]) -> tuple[str, int]:
@@ -189,15 +190,11 @@ def _tiles(answer: Found, names: list[str], colours: dict[str, tuple[int, int, i
 # ---------------------------------------------------------------------- one file for all
 
 
-def _json_target(out: Path, name: str) -> Path:
-    return out if out.suffix.lower() == ".json" else out / name
-
-
 @contextmanager
-def _json_list(path: Path, before: str = "[", after: str = "]") -> Iterator[Callable[[Any], None]]:
+def _json_list(path: Path) -> Iterator[Callable[[Any], None]]:
     """Write a JSON list entry by entry."""
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as handle:
-        handle.write(before)
+        handle.write("[")
         first = True
 
         def add(entry: Any) -> None:
@@ -206,12 +203,12 @@ def _json_list(path: Path, before: str = "[", after: str = "]") -> Iterator[Call
             first = False
 
         yield add
-        handle.write(f"\n{after}\n")
+        handle.write("\n]\n")
 
 
 def _label_studio(order: _Order) -> dict[str, Any]:
     out, names, medium, options = order.out, order.names, order.medium, order.options
-    target = _json_target(out, "label_studio.json")
+    target = out if out.suffix.lower() == ".json" else out / "label_studio.json"
     count, outlines, guessed = 0, False, 0
     with _json_list(target) as add:
         for answer in order.found:
@@ -230,15 +227,13 @@ def _label_studio(order: _Order) -> dict[str, Any]:
             add(label_studio.task(answer.file, medium, spans, answer.whole, **about))
             count += len(spans)
     config = target.with_suffix(".xml") if out.suffix else out / "labels.xml"
-    with replacing(config) as temporary:
-        text = label_studio.config(medium, names, outlines=outlines)
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+    written = [str(target), _kept(config, label_studio.config(medium, names, outlines=outlines))]
     what = {"image": "sizes of pictures", "text": "texts"}.get(medium, "")
-    return {"files": [str(target), str(config)], "places": count, "notes": _guesses(guessed, what)}
+    return {"files": written, "places": count, "notes": _guesses(guessed, what)}
 
 
 def _coco(order: _Order) -> dict[str, Any]:
-    target = _json_target(order.out, "coco.json")
+    target = order.out if order.out.suffix.lower() == ".json" else order.out / "coco.json"
     results = target.with_name(f"{target.stem}_results.json")
     images: list[dict] = []
     annotations: list[dict] = []
@@ -257,11 +252,8 @@ def _coco(order: _Order) -> dict[str, Any]:
         "categories": [{"id": k, "name": name, "supercategory": ""} for name, k in category.items()],
         "annotations": annotations,
     }
-    with replacing(target) as temporary:
-        temporary.write_text(
-            json.dumps(whole, ensure_ascii=False, allow_nan=False), encoding="utf-8", newline="\n"
-        )
-    written, notes = [str(target)], _guesses(guessed, "sizes of pictures")
+    written = [_kept(target, json.dumps(whole, ensure_ascii=False, allow_nan=False))]
+    notes = _guesses(guessed, "sizes of pictures")
     if annotations:
         with _json_list(results) as add:
             for entry in annotations:

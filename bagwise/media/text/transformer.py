@@ -1,10 +1,16 @@
-"""Documents to bags of sentences, paragraphs or windows of words."""
+"""Documents to bags of sentences, paragraphs or windows of words, described by words or by a model of texts.
+
+No model is ever downloaded here: a name is looked up among those that are on this machine already.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from os import PathLike
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,14 +18,14 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.base.parameters import Anything, Choice, Flag, Number, Several, Whole
-from bagwise.errors import DataError
+from bagwise.errors import DataError, optional
 from bagwise.io._source import read_bytes
-from bagwise.media._base import COMMON, Part, ToBags
-from bagwise.media.text.cut import paragraphs, sentences
-from bagwise.media.text.decode import clean, decode
-from bagwise.media.text.html import strip_html
+from bagwise.media.base import COMMON, ToBags
+from bagwise.media.parts import Part
+from bagwise.media.text.decode import clean, decode, paragraphs, sentences, strip_html
 from bagwise.media.text.tables import SUFFIXES as TABLES
 from bagwise.media.text.tables import rows_of_table
+from bagwise.media.text.tokens import Vocabulary, hashed, learn_vocabulary, tf_idf, tokens, word_bounds
 
 __all__ = ["TextToBags"]
 
@@ -232,8 +238,6 @@ class TextToBags(ToBags):
             return sentences(text)
         if self.cut == "paragraphs":
             return paragraphs(text)
-        from bagwise.media.text.tokens import word_bounds
-
         words = word_bounds(text)
         if not len(words):
             return words
@@ -244,14 +248,9 @@ class TextToBags(ToBags):
 
     def _rows(self, text: str, spans: np.ndarray, pieces: np.ndarray) -> Any:
         if self.embedding is not None:
-            from bagwise.media.text.embedding import embedded
-
             return embedded(pieces.tolist(), self.embedding)
         if self._learns():
             return sparse.csr_array((len(spans), 0), dtype=np.float32)  # counted when the words are known
-        from bagwise.media.text.describe import hashed
-        from bagwise.media.text.tokens import tokens
-
         return hashed(
             tokens(text, spans, lowercase=self.lowercase),
             len(spans),
@@ -266,16 +265,12 @@ class TextToBags(ToBags):
 
     def _tokens(self, part: Part) -> Any:
         """Words of a part, from the text of its places."""
-        from bagwise.media.text.tokens import tokens
-
         pieces = part.places["text"]
         ends = np.cumsum([len(piece) + 1 for piece in pieces])
         spans = np.column_stack([np.concatenate([[0], ends[:-1]]), ends - 1]).astype(np.int64)
         return tokens("\n".join(pieces), spans, lowercase=self.lowercase)
 
     def _learn(self, parts: Sequence[Part]) -> None:
-        from bagwise.media.text.describe import learn_vocabulary
-
         found = learn_vocabulary(
             ((self._tokens(part), len(part.places["text"])) for part in parts),
             n_grams=tuple(self.n_grams),
@@ -288,8 +283,6 @@ class TextToBags(ToBags):
     def _finish(self, part: Part) -> Part:
         if not self._learns():
             return part
-        from bagwise.media.text.describe import Vocabulary, tf_idf
-
         known = _KNOWN.get(self)
         if known is None or known.terms is not self.vocabulary_:  # found by hash: made once, kept in no file
             known = _KNOWN[self] = Vocabulary.of(self.vocabulary_, self.idf_)
@@ -303,3 +296,60 @@ class TextToBags(ToBags):
         if self._learns():
             return self.vocabulary_.tolist() if hasattr(self, "vocabulary_") else None
         return [f"hash {k}" for k in range(self.n_features)]
+
+
+# ---------------------------------------------------------------------- models of texts
+
+
+def embedded(texts: list[str], embedding: str | Callable[[list[str]], Any]) -> np.ndarray:
+    """Vectors of some texts as float32, by a function or a model by its name or folder.
+
+    Examples
+    --------
+    >>> embedded(["a", "bird"], lambda texts: [[len(text)] for text in texts])
+    array([[1.],
+           [4.]], dtype=float32)
+    """
+    if isinstance(embedding, (str, PathLike)):
+        embedding = _by_name(os.fspath(embedding))
+    X = np.asarray(embedding(texts))
+    if X.ndim != 2 or len(X) != len(texts) or X.dtype.kind not in "fiu":
+        raise DataError(
+            f"embedding= should give a row of numbers for each of {len(texts)} texts, gave {X.dtype} of "
+            f"shape {X.shape}"
+        )
+    return np.ascontiguousarray(X, dtype=np.float32)
+
+
+@lru_cache(maxsize=4)
+def _by_name(name: str) -> Callable[[list[str]], Any]:
+    folder = Path(name) if os.path.isdir(name) else _cached_folder(name)
+    try:
+        kind = json.loads((folder / "config.json").read_text("utf-8")).get("model_type")
+    except (OSError, ValueError, AttributeError):
+        kind = None
+    if kind == "model2vec":
+        library = optional("model2vec", f"the model {name!r} needs model2vec: pip install model2vec")
+        return library.StaticModel.from_pretrained(str(folder)).encode
+    library = optional(
+        "sentence_transformers",
+        f"the model {name!r} needs sentence-transformers: pip install sentence-transformers",
+    )
+    model = library.SentenceTransformer(str(folder), local_files_only=True)
+    return lambda texts: model.encode(texts, show_progress_bar=False, convert_to_numpy=True)
+
+
+def _cached_folder(name: str) -> Path:
+    """Folder of a model that the Hugging Face tools have fetched before."""
+    hub = optional(
+        "huggingface_hub",
+        f"{name!r} is no folder, and without huggingface_hub no model is known by name; "
+        "pip install model2vec (or sentence-transformers), or give the model's folder",
+    )
+    try:
+        return Path(hub.snapshot_download(name, local_files_only=True))
+    except (OSError, ValueError):  # not there, or no name of a model
+        raise DataError(
+            f"the model {name!r} is not on this machine, and nothing is downloaded by itself; "
+            f"fetch it first (hf download {name}), or give its folder"
+        ) from None

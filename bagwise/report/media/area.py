@@ -15,8 +15,8 @@ from scipy import ndimage
 from bagwise.errors import BagwiseError
 from bagwise.media.images.decode import read_picture
 from bagwise.media.labels import Found
-from bagwise.media.labels.originals import extent
-from bagwise.media.labels.overlap import contains, parse_points
+from bagwise.media.labels.answers import extent
+from bagwise.media.labels.span import contains, parse_points
 from bagwise.media.places import medium_of
 from bagwise.report.media.frame import (
     FAINT,

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.media.labels import Found
-from bagwise.media.labels.answers import spans_of
-from bagwise.media.labels.originals import sound_length, sound_rate
+from bagwise.media.labels.answers import sound_length, sound_rate, spans_of
 from bagwise.media.labels.span import Span
 from bagwise.report.media.frame import FAINT, INK, NO_ORIGINAL, caption, colours_of, head, new_figure, rgb
 

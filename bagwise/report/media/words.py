@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bagwise.media.labels import Found
-from bagwise.media.labels.answers import spans_of
-from bagwise.media.labels.originals import full_text
+from bagwise.media.labels.answers import full_text, spans_of
 from bagwise.media.labels.span import Span
 from bagwise.report.media.frame import FAINT, INK, caption, colours_of, head, new_figure, shorten
 

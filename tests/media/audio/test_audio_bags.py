@@ -11,7 +11,7 @@ from bagwise.datasets.media import make_recordings
 from bagwise.errors import DataError, DataWarning
 from bagwise.media import AudioToBags, find_files
 from bagwise.media.audio import feature_table
-from bagwise.media.audio.spectrum import make_grid
+from bagwise.media.audio.describe import make_grid
 from bagwise.models import BagClassifier, ORedLogisticRegression
 
 pytest.importorskip("soundfile")

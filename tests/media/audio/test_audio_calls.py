@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from bagwise.media.audio import calls as room
-from bagwise.media.audio.calls import calls, closing
-from bagwise.media.audio.spectrum import make_grid, powers, spectra
-from bagwise.media.audio.windows import windows
+from bagwise.media.audio import cut as room
+from bagwise.media.audio.cut import calls, closing, windows
+from bagwise.media.audio.describe import make_grid, powers, spectra
 
 GRID = make_grid(16000, 100.0, 7500.0)
 LEAST = {"min_duration": 0.03, "min_area": 5.0}

@@ -3,9 +3,16 @@
 import numpy as np
 import pytest
 
-from bagwise.media.audio.describe import MODULATION, describe, feature_table, mel_bands
-from bagwise.media.audio.resample import ratio, resampled
-from bagwise.media.audio.spectrum import make_grid, powers, spectra
+from bagwise.media.audio.decode import ratio, resampled
+from bagwise.media.audio.describe import (
+    MODULATION,
+    describe,
+    feature_table,
+    make_grid,
+    mel_bands,
+    powers,
+    spectra,
+)
 
 GRID = make_grid(48000, 50.0, 16000.0)
 BANDS = 28

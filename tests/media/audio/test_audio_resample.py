@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.signal import resample_poly
 
-from bagwise.media.audio.resample import ratio, resampled
+from bagwise.media.audio.decode import ratio, resampled
 
 RNG = np.random.default_rng(0)
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from bagwise.media import ImagesToBags
-from bagwise.media.images.cut import Cut, grid, outlines, superpixels
-from bagwise.media.images.describe import GROUPS, describe, feature_names
+from bagwise.media.images.describe import GROUPS, Cut, describe, feature_names, grid, outlines, superpixels
 
 pytest.importorskip("PIL")
 pytest.importorskip("skimage")

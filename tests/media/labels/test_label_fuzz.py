@@ -12,7 +12,7 @@ import pytest
 import bagwise
 from bagwise.errors import DataError
 from bagwise.media.labels import read_labels
-from bagwise.media.labels.rle import brush_mask, coco_mask
+from bagwise.media.labels.picture_tools import brush_mask, coco_mask
 
 COUNT = int(os.environ.get("BAGWISE_FUZZ", "2000"))
 SEED = int(os.environ.get("BAGWISE_FUZZ_SEED", "0"))

@@ -5,7 +5,7 @@ import pytest
 
 from bagwise import Bags
 from bagwise.media.labels import Span, instance_labels
-from bagwise.media.labels.rle import coco_mask
+from bagwise.media.labels.picture_tools import coco_mask
 
 LABELS = ["a", "b", "c"]
 

@@ -8,8 +8,8 @@ import pytest
 
 from bagwise.errors import DataError
 from bagwise.media.labels import read_labels
-from bagwise.media.labels.overlap import area, contains
-from bagwise.media.labels.rle import brush_mask, coco_mask
+from bagwise.media.labels.picture_tools import brush_mask, coco_mask
+from bagwise.media.labels.span import area, contains
 
 STANDARD = "Selection\tView\tChannel\tBegin Time (s)\tEnd Time (s)\tLow Freq (Hz)\tHigh Freq (Hz)"
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bagwise.media import TextToBags
-from bagwise.media.text.cut import paragraphs, sentences
+from bagwise.media.text.decode import paragraphs, sentences
 
 PIECES = st.sampled_from(
     [

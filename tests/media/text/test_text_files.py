@@ -10,8 +10,7 @@ import pytest
 
 from bagwise.errors import DataError, DataWarning, OptionalDependencyError
 from bagwise.media import TextToBags
-from bagwise.media.text.decode import decode
-from bagwise.media.text.html import strip_html
+from bagwise.media.text.decode import decode, strip_html
 from bagwise.media.text.tables import rows_of_table
 
 TEXT = "Zwölf Vögel. Ein „Zaunkönig“ — 20 € bezahlt!\n\nÉté."

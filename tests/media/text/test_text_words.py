@@ -9,8 +9,7 @@ from sklearn.utils.murmurhash import murmurhash3_32
 
 from bagwise.errors import DataError
 from bagwise.media import TextToBags
-from bagwise.media.text.describe import hashed, learn_vocabulary, tf_idf
-from bagwise.media.text.tokens import hashes, terms, tokens, word_bounds
+from bagwise.media.text.tokens import hashed, hashes, learn_vocabulary, terms, tf_idf, tokens, word_bounds
 
 DOCUMENTS = [
     "The quick brown fox. The naïve café, the überstraße! x_1 a ab 42",
