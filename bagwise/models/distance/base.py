@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from bagwise.bags import Bags
 from bagwise.base import MIMLClassifier
-from bagwise.base.parameters import Choice, Device, Number
+from bagwise.base.parameters import Choice, Device, Number, Rules, Seed, Whole
 from bagwise.compute.scaling import apply_scaling, learn_scaling
 from bagwise.models.distance.kernels import KINDS, hausdorff_distances
 from bagwise.models.svm.base import constant_scores, put_constants
 
 # what the parameters of the family may be, for the tables of the estimators
-DISTANCE = Choice(*KINDS)
-DEVICE = Device()
-RATIO = Number(above=0, high=1)
-SCALING = Choice("minmax", "l2", "none")
+_SHARED: Rules = {"scaling": Choice("minmax", "l2", "none"), "device": Device()}
+NEIGHBOURS: Rules = {
+    "n_references": Whole(1),
+    "n_citers": Whole(1),
+    "distance": Choice(*KINDS),
+    **_SHARED,
+}
+MEDOIDS: Rules = {"ratio": Number(above=0, high=1), **_SHARED, "random_state": Seed()}
 _CELLS = 1 << 22  # distances computed at a time in prediction
 
 
@@ -26,34 +31,28 @@ class DistanceClassifier(MIMLClassifier):
     """Learns from the distances between training bags; scores a bag by its distances to some of them.
 
     A subclass writes ``_learn(D, Y)``, which returns the numbers of the bags that later ones are compared
-    with, and ``_score(D)``.
+    with, and ``_score(D)``. Where ``distance`` is no parameter, it is an attribute of the class.
     """
 
     # Whether a score of exactly 0 means predicted, as in the original programs of most of these methods; it
     # is then given as the smallest positive number, which keeps `decision_function > 0` the rule.
     _zero_counts = True
 
+    distance = "max"
     scaling: str
     device: str
     bags_: Bags
+    _learn: Callable[..., Any]
+    _score: Callable[..., np.ndarray]
 
     @classmethod
     def _test_params(cls) -> dict[str, Any]:
         return {"random_state": 0} if "random_state" in cls._parameters else {}
 
-    def _kind(self) -> str:
-        return "max"
-
-    def _learn(self, D: np.ndarray, Y: np.ndarray) -> Any:
-        raise NotImplementedError
-
-    def _score(self, D: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
     def _fit(self, bags: Bags, Y: np.ndarray) -> None:
         self._scaling = learn_scaling(bags.X, self.scaling)
         X = apply_scaling(bags.X, self._scaling)
-        D = hausdorff_distances(X, bags.offsets, kind=self._kind(), device=self.device)
+        D = hausdorff_distances(X, bags.offsets, kind=self.distance, device=self.device)
         self.constant_scores_ = constant_scores(Y)
         kept = bags[self._learn(D, Y)]
         self.bags_ = Bags(kept.X, kept.offsets)  # as they came; facts about instances are not needed
@@ -65,9 +64,8 @@ class DistanceClassifier(MIMLClassifier):
         for start in range(0, len(bags), step):
             part = bags[start : start + step]
             X = apply_scaling(part.X, self._scaling)
-            D = hausdorff_distances(
-                X, part.offsets, own, self.bags_.offsets, kind=self._kind(), device=self.device
-            )
+            known = own, self.bags_.offsets
+            D = hausdorff_distances(X, part.offsets, *known, kind=self.distance, device=self.device)
             scores.append(self._score(D))
         S = put_constants(np.concatenate(scores), self.constant_scores_)
         return np.where(S == 0, np.finfo(np.float64).tiny, S) if self._zero_counts else S
@@ -85,14 +83,7 @@ _SLACK = 1e-5  # relative; a distance this close to the limit counts as equal to
 
 
 def nearest(D: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mark the ``k`` smallest numbers of each row, the first among equals, and give the largest of them.
-
-    Examples
-    --------
-    >>> mask, limit = nearest(np.array([[3.0, 1.0, 2.0, 1.0, 2.0]]), 3)
-    >>> mask.astype(int), limit
-    (array([[0, 1, 1, 1, 0]]), array([2.]))
-    """
+    """Mark the ``k`` smallest numbers of each row, the first among equals, and give the largest of them."""
     if k == 0:
         return np.zeros(D.shape, dtype=bool), np.full(len(D), np.inf, dtype=D.dtype)
     limit = np.partition(D, k - 1, axis=1)[:, k - 1]
@@ -148,13 +139,7 @@ _ROUNDING = 1e-9  # a share such as .29 of 100 is 29, although the product of fl
 
 
 def n_medoids(ratio: float, n_bags: int, *, up: bool = False) -> int:
-    """Number of medoids for a share of the bags, rounded down or up, at least one.
-
-    Examples
-    --------
-    >>> n_medoids(0.29, 100), n_medoids(0.25, 10), n_medoids(0.25, 10, up=True), n_medoids(0.1, 3)
-    (29, 2, 3, 1)
-    """
+    """Number of medoids for a share of the bags, rounded down or up, at least one."""
     if up:
         return max(1, math.ceil(ratio * n_bags - _ROUNDING))
     return max(1, math.floor(ratio * n_bags + _ROUNDING))
@@ -163,36 +148,12 @@ def n_medoids(ratio: float, n_bags: int, *, up: bool = False) -> int:
 def k_medoids(
     D: np.ndarray, k: int, rng: np.random.RandomState, max_iter: int = 100
 ) -> tuple[np.ndarray, int]:
-    """Choose ``k`` bags as medoids by alternating assignment and choice, from a random start.
+    """Choose ``k`` medoids by alternating assignment and choice: their numbers, ascending, and the rounds.
 
     k bags drawn at random begin a cluster each and the others join one at random. The medoid of a cluster is
     its member with the least sum of distances to the members. Then every bag goes to its nearest medoid (a
     medoid stays in its own cluster, even if another one is at distance 0) and medoids are chosen anew, until
     their set no longer changes. The first index wins a tie.
-
-    Parameters
-    ----------
-    D : ndarray of shape (n_bags, n_bags)
-        Distances.
-    k : int
-        Number of medoids, at most ``n_bags``.
-    rng : RandomState
-        Source of the start.
-    max_iter : int, default=100
-        Limit on rounds.
-
-    Returns
-    -------
-    medoids : ndarray of shape (k,)
-        Bag numbers, ascending.
-    n_iter : int
-        Rounds.
-
-    Examples
-    --------
-    >>> x = np.array([0.0, 1.0, 2.0, 10.0, 11.0, 12.0])
-    >>> k_medoids(np.abs(x[:, None] - x), 2, np.random.RandomState(0))[0]
-    array([1, 4])
     """
     cluster = rng.randint(k, size=len(D))
     cluster[rng.choice(len(D), k, replace=False)] = np.arange(k)

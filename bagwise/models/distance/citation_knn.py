@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from bagwise.base import Traits
-from bagwise.base.parameters import Whole
 from bagwise.models.distance.base import (
-    DEVICE,
-    DISTANCE,
-    SCALING,
+    NEIGHBOURS,
     DistanceClassifier,
     citing_distances,
     neighbours,
@@ -87,13 +84,7 @@ class CitationKNN(DistanceClassifier):
 
     _zero_counts = False  # a tie is negative
 
-    _parameters = {
-        "n_references": Whole(1),
-        "n_citers": Whole(1),
-        "distance": DISTANCE,
-        "scaling": SCALING,
-        "device": DEVICE,
-    }
+    _parameters = NEIGHBOURS
 
     def __init__(self, n_references=2, n_citers=4, *, distance="min", scaling="minmax", device="auto"):
         self.n_references = n_references
@@ -106,9 +97,6 @@ class CitationKNN(DistanceClassifier):
     def _expected_failed_checks(cls):
         reason = "made for one label: bags that share any label have a close pair of instances"
         return {"check_bags_beats_chance": reason}
-
-    def _kind(self):
-        return self.distance
 
     def _learn(self, D, Y):
         self.labels_ = Y.copy()

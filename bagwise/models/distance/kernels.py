@@ -48,38 +48,14 @@ def hausdorff_distances(
     kind: str = "average",
     device: str = "cpu",
 ) -> np.ndarray:
-    """Hausdorff distances between all bags of one set, or from all bags of one set to all of another.
+    """Hausdorff distances (n_bags, n_others) between all bags of one set, or from these to all of another.
 
-    Parameters
-    ----------
-    X : array or CSR of shape (n_instances, n_features)
-        Instances, bag after bag.
-    offsets : int array of shape (n_bags + 1,)
-        Bag ``b`` is ``X[offsets[b]:offsets[b + 1]]``. No bag may be empty.
-    Z, z_offsets : optional
-        The same for the other set; by default the first, at half the work.
-    kind : {"max", "average", "min"}, default="average"
-        Which distance.
-    device : str, default="cpu"
-        "cuda" or "cuda:1" is a GPU; "auto" a GPU if there is one and pairs are many. There, distances of
-        equal instances are of the size of rounding instead of 0. Sparse instances stay here.
+    Z is the other set, by default the first, at half the work. No bag may be empty. On a GPU distances of
+    equal instances are of the size of rounding instead of 0; sparse instances stay here.
 
-    Returns
-    -------
-    float64 array of shape (n_bags, n_other_bags)
-
-    Notes
-    -----
     ``N M d`` operations for N and M instances and d features, or the number of non-zeros of Z in place of
     ``M d`` where both sets are sparse. Sparse rows with many non-zeros, or beside dense ones, are made dense
     some thousand at a time.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X, offsets = np.array([[0.0], [1.0], [0.0], [3.0]]), np.array([0, 2, 4])
-    >>> [float(hausdorff_distances(X, offsets, kind=kind)[0, 1]) for kind in ("max", "average", "min")]
-    [2.0, 0.75, 0.0]
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")

@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from bagwise.base import Traits
-from bagwise.base.parameters import Whole
 from bagwise.models.distance.base import (
-    DEVICE,
-    DISTANCE,
-    SCALING,
+    NEIGHBOURS,
     DistanceClassifier,
     citing_distances,
     nearest,
@@ -84,13 +81,7 @@ class MIMLKNN(DistanceClassifier):
 
     traits = Traits(instances="singleton", device=("cpu", "cuda"))
 
-    _parameters = {
-        "n_references": Whole(1),
-        "n_citers": Whole(1),
-        "distance": DISTANCE,
-        "scaling": SCALING,
-        "device": DEVICE,
-    }
+    _parameters = NEIGHBOURS
 
     def __init__(self, n_references=10, n_citers=10, *, distance="average", scaling="minmax", device="auto"):
         self.n_references = n_references
@@ -98,9 +89,6 @@ class MIMLKNN(DistanceClassifier):
         self.distance = distance
         self.scaling = scaling
         self.device = device
-
-    def _kind(self):
-        return self.distance
 
     def _learn(self, D, Y):
         self.labels_ = Y.copy()

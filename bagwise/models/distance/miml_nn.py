@@ -7,8 +7,8 @@ from scipy import linalg
 from sklearn.utils import check_random_state
 
 from bagwise.base import Traits
-from bagwise.base.parameters import Number, Seed
-from bagwise.models.distance.base import DEVICE, RATIO, SCALING, DistanceClassifier, k_medoids, n_medoids
+from bagwise.base.parameters import Number
+from bagwise.models.distance.base import MEDOIDS, DistanceClassifier, k_medoids, n_medoids
 
 
 class MIMLNN(DistanceClassifier):
@@ -73,13 +73,7 @@ class MIMLNN(DistanceClassifier):
 
     traits = Traits(instances="singleton", device=("cpu", "cuda"))
 
-    _parameters = {
-        "ratio": RATIO,
-        "alpha": Number(0),
-        "scaling": SCALING,
-        "device": DEVICE,
-        "random_state": Seed(),
-    }
+    _parameters = {**MEDOIDS, "alpha": Number(0)}
 
     def __init__(self, ratio=0.4, *, alpha=1.0, scaling="minmax", device="auto", random_state=None):
         self.ratio = ratio

@@ -6,8 +6,8 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from bagwise.base import Traits
-from bagwise.base.parameters import Number, Seed
-from bagwise.models.distance.base import DEVICE, RATIO, SCALING, DistanceClassifier, k_medoids, n_medoids
+from bagwise.base.parameters import Number
+from bagwise.models.distance.base import MEDOIDS, DistanceClassifier, k_medoids, n_medoids
 
 
 class MIMLRBF(DistanceClassifier):
@@ -78,15 +78,10 @@ class MIMLRBF(DistanceClassifier):
     True
     """
 
+    distance = "average"
     traits = Traits(instances="singleton", device=("cpu", "cuda"))
 
-    _parameters = {
-        "ratio": RATIO,
-        "width_scale": Number(above=0),
-        "scaling": SCALING,
-        "device": DEVICE,
-        "random_state": Seed(),
-    }
+    _parameters = {**MEDOIDS, "width_scale": Number(above=0)}
 
     def __init__(self, ratio=0.1, *, width_scale=0.6, scaling="minmax", device="auto", random_state=None):
         self.ratio = ratio
@@ -94,9 +89,6 @@ class MIMLRBF(DistanceClassifier):
         self.scaling = scaling
         self.device = device
         self.random_state = random_state
-
-    def _kind(self):
-        return "average"
 
     def _learn(self, D, Y):
         seed = check_random_state(self.random_state).randint(2**31 - 1)

@@ -5,15 +5,8 @@ from __future__ import annotations
 from sklearn.utils import check_random_state
 
 from bagwise.base import Traits
-from bagwise.base.parameters import JOBS, Choice, Seed
-from bagwise.models.distance.base import DEVICE, RATIO, SCALING, DistanceClassifier, k_medoids, n_medoids
-from bagwise.models.svm.base import (
-    MACHINE,
-    gram,
-    labels_by_rule,
-    machines_on,
-    resolve_gamma,
-)
+from bagwise.models.distance.base import MEDOIDS, DistanceClassifier, k_medoids, n_medoids
+from bagwise.models.svm.base import MACHINES, THRESHOLD_RULE, gram, labels_by_rule, machines_on, resolve_gamma
 
 
 class MIMLSVM(DistanceClassifier):
@@ -99,15 +92,7 @@ class MIMLSVM(DistanceClassifier):
 
     traits = Traits(instances="singleton", device=("cpu", "cuda"))
     _zero_counts = False
-    _parameters = {
-        "ratio": RATIO,
-        **MACHINE,
-        "threshold_rule": Choice("t-criterion", "zero"),
-        "scaling": SCALING,
-        "device": DEVICE,
-        "n_jobs": JOBS,
-        "random_state": Seed(),
-    }
+    _parameters = {**MACHINES, **MEDOIDS, "threshold_rule": THRESHOLD_RULE}
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from bagwise.compute.segment import segment_argmax, segment_max
 from bagwise.compute.threads import small_products
 from bagwise.errors import warn
 from bagwise.models.diverse_density.kernels import FLOOR, OnePerBag, absence, distances
-from bagwise.models.svm.base import CELLS, SCALING, ScaledClassifier, k_means
+from bagwise.models.svm.base import CELLS, SCALING, InstanceClassifier, k_means
 from bagwise.utils.arrays import check_memory
 
 # what the parameters that all have may be
@@ -33,7 +33,7 @@ CONCEPTS: Rules = {
 }
 
 
-class ConceptClassifier(ScaledClassifier):
+class ConceptClassifier(InstanceClassifier):
     """A label is one concept or several; a subclass learns them and pools distances to them.
 
     It writes ``_concepts(X, offsets, Y)``, which sets what is learned, ``_bag_log_odds(Q, offsets)`` and
@@ -46,15 +46,13 @@ class ConceptClassifier(ScaledClassifier):
     init_scale: Any
     random_state: Any
     max_iter: int
+    _concepts: Callable[..., None]
+    _bag_log_odds: Callable[..., np.ndarray]
+    _instance_log_odds: Callable[..., np.ndarray]
 
-    def _concepts(self, X: np.ndarray, offsets: np.ndarray, Y: np.ndarray) -> None:
-        raise NotImplementedError
-
-    def _bag_log_odds(self, Q: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
-    def _instance_log_odds(self, Q: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
+    @classmethod
+    def _test_params(cls):
+        return {"n_starts": 10, "random_state": 0}
 
     def _fit(self, bags, Y):
         super()._fit(bags, Y)
@@ -65,6 +63,7 @@ class ConceptClassifier(ScaledClassifier):
 
     def _learn(self, X, offsets, Y):
         self._concepts(dense(X), offsets, Y)
+        self._width = max(1, sum(map(len, self.concepts_)))
 
     def _settings(self, X, *names):
         """Parameters by name, with what depends on the data; every label starts from the same seed."""
@@ -89,31 +88,21 @@ class ConceptClassifier(ScaledClassifier):
                 ConvergenceWarning,
             )
 
-    @property
-    def _width(self):
-        return max(1, sum(map(len, self.concepts_)))
-
-    def _by_label(self, X, pool):
-        """Pooled distances to the concepts of each label, above its threshold; nothing for constant ones."""
+    def _distances(self, X):
+        """Distances of instances to the concepts of each label; a constant label has none."""
         Q = distances(dense(X), np.concatenate(self.concepts_), np.concatenate(self.scales_))
-        ends = np.cumsum([len(points) for points in self.concepts_])
-        parts = [pool(part) if part.shape[1] else None for part in np.split(Q, ends[:-1], axis=1)]
-        n_rows = next((len(part) for part in parts if part is not None), 0)
-        columns = [np.zeros(n_rows) if part is None else part for part in parts]
+        return np.split(Q, np.cumsum([len(points) for points in self.concepts_])[:-1], axis=1)
+
+    def _by_label(self, X, pool, n):
+        """Log-odds of n bags or instances, pooled from distances; nothing for constant labels."""
+        columns = [pool(Q) if Q.shape[1] else np.zeros(n) for Q in self._distances(X)]
         return np.column_stack(columns) - self.offset_
 
     def _score(self, X, offsets):
-        if self._only_constants():
-            return np.zeros((len(offsets) - 1, len(self.concepts_)))
-        return self._by_label(X, lambda Q: self._bag_log_odds(Q, offsets))
+        return self._by_label(X, lambda Q: self._bag_log_odds(Q, offsets), len(offsets) - 1)
 
-    def _instance_scores(self, bags):
-        if self._only_constants():
-            return np.tile(self.constant_scores_, (bags.n_instances, 1))
-        return self._in_blocks(lambda X, offsets: self._by_label(X, self._instance_log_odds), bags)
-
-    def _only_constants(self):
-        return not any(map(len, self.concepts_))
+    def _instance_score(self, X, offsets):
+        return self._by_label(X, self._instance_log_odds, X.shape[0])
 
 
 def dense(X: Any) -> np.ndarray:
@@ -142,14 +131,6 @@ def starting_rows(
 
     A positive bag taken whole has at least one instance that is positive, which a random instance may not be.
     Of the last bag as many instances are taken as there is room for.
-
-    Examples
-    --------
-    >>> rows = starting_rows(np.array([0, 1, 1]), np.array([0, 2, 4, 6]), 2, np.random.RandomState(0))
-    >>> rows.tolist() in ([2, 3], [4, 5])
-    True
-    >>> starting_rows(np.array([0, 1, 1]), np.array([0, 2, 4, 6]), "all", np.random.RandomState(0)).tolist()
-    [2, 3, 4, 5]
     """
     positive = np.flatnonzero(y > 0)
     sizes = np.diff(offsets)[positive]
@@ -206,12 +187,6 @@ def cheapest(Q: np.ndarray, y: np.ndarray, n_concepts: int) -> np.ndarray:
     """Candidates that explain positive bags at little cost: taken one by one, then exchanged while it falls.
 
     ``Q`` (n_bags, n_candidates) is q of the nearest instance of every bag.
-
-    Examples
-    --------
-    >>> Q = np.array([[0.1, 5.0, 0.1], [5.0, 0.1, 5.0], [9.0, 9.0, 0.01]])  # the last bag is negative
-    >>> cheapest(Q, np.array([1, 1, 0]), 2).tolist()
-    [0, 1]
     """
     inside, price = Q[y > 0], absence(Q[y <= 0])[2].sum(axis=0)
     chosen: list[int] = []
@@ -325,9 +300,7 @@ def reseed(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Set a concept that no positive bag chose to the nearest instance of the bag that is explained worst.
 
-    Returns
-    -------
-    theta, the concept of each positive bag, and which runs were changed
+    Gives theta, the concept of each positive bag, and which runs were changed.
     """
     n_runs, n_concepts, width = theta.shape
     d = width // 2
@@ -364,8 +337,3 @@ def best_run(runs: Runs) -> tuple[np.ndarray, np.ndarray]:
     """Points and scales of the run with the lowest objective."""
     best = runs.values.argmin()
     return runs.points[best], runs.scales[best]
-
-
-def all_runs(runs: Runs) -> tuple[np.ndarray, np.ndarray]:
-    """Points and scales of all runs with one concept."""
-    return runs.points[:, 0], runs.scales[:, 0]

@@ -17,7 +17,7 @@ from bagwise.models._shared.scores import each_label
 from bagwise.models.diverse_density.base import CONCEPTS, ConceptClassifier, dense
 from bagwise.models.diverse_density.diverse_density import learn_densest
 from bagwise.models.diverse_density.kernels import distances
-from bagwise.models.svm.base import CELLS, MACHINE, blocks, gram, precomputed_machine, resolve_gamma
+from bagwise.models.svm.base import CELLS, MACHINE, gram, precomputed_machine, resolve_gamma
 
 # what prototypes depend on; machines with other settings share them in a search
 _SEARCH = ("n_starts", "merge", "init_scale", "max_scale", "max_iter", "tol", "seed")
@@ -165,7 +165,8 @@ class DDSVM(ConceptClassifier):
     # ------------------------------------------------------------------ learning
 
     def _fit(self, bags, Y):
-        super(ConceptClassifier, self)._fit(bags, Y)  # the threshold is that of instances, see `_learn`
+        super(ConceptClassifier, self)._fit(bags, Y)  # the threshold is that of instances, see `learn_label`
+        self._width += max((len(m["dual"]) for m in self.machines_ if m is not None), default=0)
 
     def _concepts(self, X, offsets, Y):
         names = "n_starts", "merge", "max_scale", "max_iter", "tol", "kernel", "gamma", "C"
@@ -181,38 +182,24 @@ class DDSVM(ConceptClassifier):
 
     # ------------------------------------------------------------------ predicting
 
-    @property
-    def _width(self):
-        return super()._width + max((len(m["dual"]) for m in self.machines_ if m is not None), default=0)
-
     def _score(self, X, offsets):
         S = np.zeros((len(offsets) - 1, len(self.concepts_)))
-        for label, phi in enumerate(self._distances(X, offsets)):
-            machine = self.machines_[label]
+        of_labels = zip(self._bag_distances(X, offsets), self._phi_scalings, self.machines_)
+        for label, (phi, scaling, machine) in enumerate(of_labels):
             if machine is not None:
-                K = gram(
-                    self.kernel,
-                    machine["gamma"],
-                    apply_scaling(phi, self._phi_scalings[label]),
-                    machine["support"],
-                )
+                K = gram(self.kernel, machine["gamma"], apply_scaling(phi, scaling), machine["support"])
                 S[:, label] = K @ machine["dual"] + machine["intercept"]
         return S
 
-    def _distances(self, X, offsets):
+    def _bag_distances(self, X, offsets):
         """Distances of bags to the prototypes of each label."""
-        Q = distances(dense(X), np.concatenate(self.concepts_), np.concatenate(self.scales_))
-        if Q.shape[1] == 0:
-            return [np.empty((len(offsets) - 1, 0)) for _ in self.concepts_]
-        phi = np.sqrt(-segment_max(-Q, offsets))
-        return np.split(phi, np.cumsum([len(points) for points in self.concepts_])[:-1], axis=1)
+        n_bags = len(offsets) - 1
+        return [
+            np.sqrt(-segment_max(-Q, offsets)) if Q.shape[1] else np.empty((n_bags, 0))
+            for Q in self._distances(X)
+        ]
 
-    def _instance_scores(self, bags):
-        if self._only_constants():
-            return np.tile(self.constant_scores_, (bags.n_instances, 1))
-        return self._in_blocks(self._nearness, bags)
-
-    def _nearness(self, X, offsets):
+    def _instance_score(self, X, offsets):
         S = np.zeros((X.shape[0], len(self.concepts_)))
         Z = dense(X)
         for label, n in enumerate(self.n_positive_):
@@ -229,9 +216,7 @@ class DDSVM(ConceptClassifier):
             One per label.
         """
         check_is_fitted(self)
-        bags = self._as_bags(X, reset=False)
-        n_rows = CELLS // max(self._width, bags.n_features)
-        parts = [self._distances(self._scaled(part.X), part.offsets) for part in blocks(bags, n_rows)]
+        parts = self._in_blocks(self._bag_distances, self._as_bags(X, reset=False))
         return [np.concatenate(label) for label in zip(*parts)]
 
 
@@ -251,7 +236,8 @@ def learn_label(y, X, offsets, settings) -> Learned:
     """Prototypes of positive and of negative bags, then the machine."""
     of_search = {name: settings[name] for name in _SEARCH}
     points, scales, n, n_iter = find_prototypes(y, X, offsets, **of_search)
-    phi = np.sqrt(nearest_distances(X, offsets, points, scales))
+    of_bags = [-segment_max(-Q, offsets) for Q in some_distances(X, points, scales)]
+    phi = np.sqrt(np.concatenate(of_bags, axis=1))
     scaling = learn_scaling(phi, "standard", text=False)
     phi = apply_scaling(phi, scaling)
     gamma = resolve_gamma(settings["gamma"], phi)
@@ -281,14 +267,7 @@ def find_prototypes(y, X, offsets, **settings):
 
 
 def select_maxima(theta: np.ndarray, values: np.ndarray, merge: float) -> np.ndarray:
-    """Numbers of the maxima that are kept, densest first; ``values`` are negative log densities.
-
-    Examples
-    --------
-    >>> theta = np.array([[2.0, 1.0], [2.01, -1.0], [5.0, 1.0], [9.0, 1.0]])
-    >>> select_maxima(theta, np.array([1.0, 1.1, 2.0, 9.0]), 0.05)
-    array([0, 2])
-    """
+    """Numbers of the maxima that are kept, densest first; ``values`` are negative log densities."""
     h, s = np.hsplit(theta, 2)
     V = h * np.abs(s)
     lengths = np.maximum(np.linalg.norm(V, axis=1), np.linalg.norm(s, axis=1))
@@ -304,21 +283,13 @@ def select_maxima(theta: np.ndarray, values: np.ndarray, merge: float) -> np.nda
     return np.array(kept)
 
 
-def nearest_distances(X, offsets, points, scales):
-    """Squared scaled distance of every bag to every point."""
-    out = np.empty((len(offsets) - 1, len(points)))
+def some_distances(X, points, scales):
+    """Squared scaled distances of all instances to the points, some of these at a time."""
     step = max(1, CELLS // len(X))
     for a in range(0, len(points), step):
-        Q = distances(X, points[a : a + step], scales[a : a + step])
-        out[:, a : a + step] = -segment_max(-Q, offsets)
-    return out
+        yield distances(X, points[a : a + step], scales[a : a + step])
 
 
 def nearness(X, points, scales):
     """Minus the distance of every instance to the nearest point."""
-    out = np.full(len(X), -np.inf)
-    step = max(1, CELLS // len(X))
-    for a in range(0, len(points), step):
-        Q = distances(X, points[a : a + step], scales[a : a + step])
-        np.maximum(out, -np.sqrt(Q.min(axis=1)), out=out)
-    return out
+    return -np.sqrt(np.min([Q.min(axis=1) for Q in some_distances(X, points, scales)], axis=0))

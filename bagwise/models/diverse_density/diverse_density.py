@@ -114,10 +114,6 @@ class DiverseDensity(ConceptClassifier):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    @classmethod
-    def _test_params(cls):
-        return {"n_starts": 10, "random_state": 0}
-
     def _concepts(self, X, offsets, Y):
         settings = self._settings(X, "n_starts", "max_scale", "max_iter", "tol")
         found = each_label(learn_densest, Y, self.n_jobs, X, offsets, settings)

@@ -9,7 +9,7 @@ from bagwise.base import Traits
 from bagwise.base.parameters import Choice
 from bagwise.compute.segment import segment_max
 from bagwise.models._shared.scores import each_label
-from bagwise.models.diverse_density.base import CONCEPTS, ConceptClassifier, all_runs, best_run, learn_by_em
+from bagwise.models.diverse_density.base import CONCEPTS, ConceptClassifier, best_run, learn_by_em
 from bagwise.models.diverse_density.kernels import FLOOR, log_odds
 
 
@@ -123,14 +123,11 @@ class EMDD(ConceptClassifier):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    @classmethod
-    def _test_params(cls):
-        return {"n_starts": 10, "random_state": 0}
-
     def _concepts(self, X, offsets, Y):
         settings = self._settings(X, "n_starts", "max_scale", "max_iter", "tol") | {"n_concepts": 1}
         found = each_label(learn_by_em, Y, self.n_jobs, X, offsets, settings)
-        self._keep(found, all_runs if self.combine == "average" else best_run)
+        average = self.combine == "average"  # over all runs, each with one concept
+        self._keep(found, (lambda runs: (runs.points[:, 0], runs.scales[:, 0])) if average else best_run)
 
     def _bag_log_odds(self, Q, offsets):
         return self._instance_log_odds(-segment_max(-Q, offsets))

@@ -131,33 +131,12 @@ def _hinge_by_sorting(which, G, Y, width, room, losses, slopes):
 
 
 def rank_hinge(G, Y, smoothing=0.0, *, pairs_per_label=_PAIRS_PER_LABEL):
-    """Mean over pairs (p in Y_b, q not in Y_b) of the hinge of 1 - G_p + G_q, for every bag.
+    """Mean over pairs (p in Y_b, q not in Y_b) of the hinge of 1 - G_p + G_q, for every bag, and its slopes.
 
-    Parameters
-    ----------
-    G : array of shape (n_bags, n_labels)
-        Scores.
-    Y : array of shape (n_bags, n_labels)
-        Labels, 0 or 1. Bags with an empty or full set have no pairs: loss and slopes are 0.
-    smoothing : float, default=0.0
-        Width w of the quadratic part: the hinge of u is ``u^2 / (2 w)`` for 0 < u < w and ``u - w / 2``
-        above. 0 is the hinge itself.
-    pairs_per_label : float
-        Bags with more pairs than this times the number of labels are treated by sorting.
-
-    Returns
-    -------
-    losses : ndarray of shape (n_bags,)
-        Loss of every bag.
-    slopes : ndarray of shape (n_bags, n_labels)
-        Its derivative (at the kink of the hinge a subgradient) in the scores.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> losses, slopes = rank_hinge(np.array([[0.5, 0.0, -1.0]]), np.array([[1, 0, 0]]))
-    >>> losses, slopes
-    (array([0.25]), array([[-0.5,  0.5,  0. ]]))
+    ``smoothing`` is the width w of the quadratic part: the hinge of u is ``u^2 / (2 w)`` for 0 < u < w and
+    ``u - w / 2`` above; 0 is the hinge itself, with a subgradient at its kink. Bags with an empty or full set
+    have no pairs: loss and slopes are 0. Those with more pairs than ``pairs_per_label`` times the number of
+    labels are treated by sorting.
     """
     G, Y = frozen(np.asarray(G, dtype=np.float64)), frozen(np.asarray(Y, dtype=np.int8))
     losses, slopes = np.zeros(len(G)), np.zeros(G.shape)

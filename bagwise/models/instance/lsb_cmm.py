@@ -14,11 +14,7 @@ from bagwise.base import Traits
 from bagwise.base.parameters import Choice, Flag, Number, Whole
 from bagwise.compute.scaling import apply_scaling, learn_scaling
 from bagwise.compute.threads import small_products
-from bagwise.models._shared.instance_softmax import (
-    NEVER,
-    InstanceSoftmaxClassifier,
-    product_size,
-)
+from bagwise.models._shared.instance_softmax import NEVER, InstanceSoftmaxClassifier, product_size
 from bagwise.models.svm.base import bag_matrix
 
 _PER_LABEL = 5  # components per label of the published settings
@@ -163,12 +159,13 @@ class LSBCMM(InstanceSoftmaxClassifier):
         self.objective_, self.n_iter_ = np.array(history), len(history)
         self.decision_slope_ = self.decision_intercept_ = None
         if self.decision == "calibrated" and self._target != "multiclass":
-            self._learn_decision(bags, Y, None, lambda train: self._refit(bags[train], Y[train]))
 
-    def _refit(self, bags, Y):
-        model = clone(self).set_params(decision="union")
-        model._fit(bags, Y)
-        return model
+            def refit(train):
+                model = clone(self).set_params(decision="union")
+                model._fit(bags[train], Y[train])
+                return model
+
+            self._learn_decision(bags, Y, None, refit)
 
     @property
     def _n_labels(self):
@@ -207,13 +204,7 @@ _FIRST_STEPS, _STEPS = 5, 1  # Newton steps of the first M-step, which starts fr
 
 
 def log_gates(U: np.ndarray) -> np.ndarray:
-    """Logarithms of gate probabilities (N, K) from the K - 1 logits: log v_k + sum_{j<k} log(1 - v_j).
-
-    Examples
-    --------
-    >>> np.exp(log_gates(np.zeros((1, 2))))
-    array([[0.5 , 0.25, 0.25]])
-    """
+    """Logarithms of gate probabilities (N, K) from the K - 1 logits: log v_k + sum_{j<k} log(1 - v_j)."""
     result = np.zeros((U.shape[0], U.shape[1] + 1))
     log_v = log_expit(U)
     np.cumsum(log_v - U, axis=1, out=result[:, 1:])  # log(1 - v) = log v - u
@@ -234,20 +225,10 @@ def dirichlet_divergence(counts: np.ndarray, alpha: float) -> float:
 
 
 class CandidateModel:
-    """Instances whose label is one of their bag's candidates.
+    """Instances, of scaled features, whose label is one of the candidates ``Y`` of their bag, one at least.
 
-    Parameters
-    ----------
-    X : array or CSR matrix of shape (n_instances, n_features)
-        Scaled features.
-    offsets : int array of shape (n_bags + 1,)
-        Bag ``b`` owns the rows ``offsets[b]:offsets[b + 1]``.
-    Y : array of shape (n_bags, n_classes)
-        Candidates, 0 or 1; at least one per bag.
-    alpha : float
-        Parameter of the Dirichlet prior.
-    sigma2 : float
-        Variance of the prior of gate weights; intercepts are free.
+    ``alpha`` is that of the Dirichlet prior, ``sigma2`` the variance of the prior of gate weights; intercepts
+    are free.
     """
 
     def __init__(self, X: Any, offsets: np.ndarray, Y: np.ndarray, alpha: float, sigma2: float):
@@ -354,16 +335,10 @@ class CandidateModel:
 
 
 def run_em(model: CandidateModel, n_components: int, max_iter: int, tol: float):
-    """Alternate E- and M-steps.
+    """Alternate E- and M-steps: gates, parameters of the Dirichlet posteriors, history of the bound.
 
-    Returns
-    -------
-    W : ndarray of shape (n_components - 1, n_features + 1)
-        Gates; the last column is the intercept.
-    counts : ndarray of shape (n_components, n_classes)
-        Parameters of the Dirichlet posteriors.
-    history : list of float
-        Bound before every M-step but the first; it never falls.
+    Gates are (n_components - 1, n_features + 1), intercepts last. The bound is that before every M-step but
+    the first; it never falls.
     """
     n, n_classes = model.X.shape[0], model.Y.shape[1]
     W = np.zeros((n_components - 1, model.X.shape[1]))

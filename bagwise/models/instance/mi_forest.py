@@ -12,6 +12,13 @@ from scipy.special import expit
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import check_random_state
 
+try:  # not public: see `_inside_is_known`
+    from sklearn.tree._criterion import Gini
+    from sklearn.tree._splitter import BestSplitter
+    from sklearn.tree._tree import DepthFirstTreeBuilder, Tree
+except ImportError:
+    Gini = BestSplitter = DepthFirstTreeBuilder = Tree = None
+
 from bagwise.base import MIMLClassifier, Traits
 from bagwise.base.parameters import JOBS, Choice, Flag, Number, Seed, Whole
 from bagwise.compute.scaling import Scaling, in_single, single_scaling
@@ -328,14 +335,7 @@ _KNOWN = ("1.6.", "1.7.", "1.8.", "1.9.")  # in another one a part that is used 
 def grow_tree(
     X: np.ndarray, labels: np.ndarray, weights: np.ndarray, seed: int, settings: dict[str, Any]
 ) -> DecisionTreeClassifier:
-    """Tree of instances in single precision, with labels 0 and 1, both of them present.
-
-    Examples
-    --------
-    >>> X, labels = np.arange(6, dtype=np.float32)[:, None], np.array([0.0, 0, 0, 1, 1, 1])
-    >>> votes_of(grow_tree(X, labels, np.ones(6), 0, {"max_depth": 1}), X)
-    array([0., 0., 0., 1., 1., 1.])
-    """
+    """Tree of instances in single precision, with labels 0 and 1, both of them present."""
     grow = _grown_inside if _inside_is_known() else _grown_by_fit
     return grow(X, labels, weights, seed, settings)
 
@@ -356,14 +356,12 @@ def _grown_inside(
     X: np.ndarray, labels: np.ndarray, weights: np.ndarray, seed: int, settings: dict[str, Any]
 ) -> DecisionTreeClassifier:
     """What `fit` does after its checks."""
-    from sklearn.tree._criterion import Gini
-    from sklearn.tree._splitter import BestSplitter
-    from sklearn.tree._tree import DepthFirstTreeBuilder, Tree
-
     tree = DecisionTreeClassifier(random_state=seed, **settings)
     tree.n_features_in_, tree.n_outputs_ = X.shape[1], 1
     tree.classes_, tree.n_classes_ = np.array([0.0, 1.0]), np.intp(2)
-    tree.max_features_ = _n_features_tried(tree.max_features, X.shape[1])
+    share, d = tree.max_features, X.shape[1]
+    tried = {"sqrt": np.sqrt(d), "log2": np.log2(d), None: d}
+    tree.max_features_ = max(1, int(tried[share] if share in tried else share * d))
     classes, leaf = np.array([2], dtype=np.intp), tree.min_samples_leaf
     depth = np.iinfo(np.int32).max if tree.max_depth is None else tree.max_depth
     rng = np.random.RandomState(seed)
@@ -372,14 +370,6 @@ def _grown_inside(
     builder = DepthFirstTreeBuilder(splitter, max(2, 2 * leaf), leaf, 0.0, depth, 0.0)
     builder.build(tree.tree_, X, labels[:, None], weights, None)
     return tree
-
-
-def _n_features_tried(share: str | float | None, n_features: int) -> int:
-    if share is None:
-        return n_features
-    if isinstance(share, str):
-        return max(1, int({"sqrt": np.sqrt, "log2": np.log2}[share](n_features)))
-    return max(1, int(share * n_features))
 
 
 @cache

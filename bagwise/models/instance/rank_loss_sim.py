@@ -13,9 +13,7 @@ from bagwise.compute.optim import minimise
 from bagwise.compute.scaling import apply_scaling, learn_scaling
 from bagwise.compute.segment import segment_argmax, segment_max, segment_softmax
 from bagwise.compute.threads import small_products
-from bagwise.models._shared.instance_softmax import (
-    product_size,
-)
+from bagwise.models._shared.instance_softmax import product_size
 from bagwise.models.instance.kernels import rank_hinge
 from bagwise.models.svm.base import bag_matrix
 
@@ -157,10 +155,8 @@ class RankLossSIM(MIMLClassifier):
         self.coef_, self.intercept_ = scaling.weights_as_given(W[:, :-1], W[:, -1])
         self.objective_, self.n_iter_ = np.array(history), len(history) - 1
         self.threshold_ = 0.0
-        if self.threshold == "auto":
-            self.threshold_ = float(best_offset(self._scores(bags), Y))
-        else:
-            self.threshold_ = float(self.threshold)
+        auto = self.threshold == "auto"
+        self.threshold_ = float(best_offset(self._scores(bags), Y) if auto else self.threshold)
 
     def _instance_scores(self, bags):
         return np.asarray(bags.X @ self.coef_.T) + (self.intercept_ - self.threshold_)
@@ -185,27 +181,12 @@ class RankLossSIM(MIMLClassifier):
 class RankLossProblem:
     """The objective on scaled features; ``W`` has a column for every feature and one for the constant.
 
-    Parameters
-    ----------
-    X : array or CSR matrix of shape (n_instances, n_features)
-        Scaled features.
-    offsets : int array of shape (n_bags + 1,)
-        Bag ``b`` owns the rows ``offsets[b]:offsets[b + 1]``.
-    Y : int array of shape (n_bags, n_labels)
-        Labels.
-    alpha : float
-        Weight lambda of ``|W|^2 / 2``.
-    support : {"softmax", "max"}
-        What stands for a bag.
+    ``alpha`` is the weight lambda of ``|W|^2 / 2``, ``support`` says what stands for a bag.
     """
 
     def __init__(self, X: Any, offsets: np.ndarray, Y: np.ndarray, alpha: float, support: str):
-        self.X, self.offsets, self.alpha, self.support = (
-            X.astype(np.float64, copy=False),
-            offsets,
-            alpha,
-            support,
-        )
+        self.X = X.astype(np.float64, copy=False)
+        self.offsets, self.alpha, self.support = offsets, alpha, support
         self.index = np.repeat(np.arange(len(Y)), np.diff(offsets))
         # Sums over bags as a product: thousands of small ones do not pay for waking threads each time.
         self.pool = bag_matrix(offsets, np.ones(int(offsets[-1])))
@@ -275,15 +256,7 @@ def pegasos_phase(problem: RankLossProblem, W: np.ndarray, A: np.ndarray, n_step
 
 
 def run_phases(problem: RankLossProblem, phase, n_phases: int, n_steps: int, smoothing: float, tol: float):
-    """Alternate between support instances and weights.
-
-    Returns
-    -------
-    W : ndarray of shape (n_labels, n_features + 1)
-        Weights after the last phase.
-    history : list of float
-        Objective of the zero weights and after every phase.
-    """
+    """Alternate between support instances and weights; the objective of zero ones and after every phase."""
     W = np.zeros(problem.shape)
     history = [problem.objective(W)]
     for _ in range(n_phases):

@@ -127,8 +127,7 @@ class PooledLogisticRegression(MIMLClassifier):
                 unit=n_bags,
             )
         if not at_rest:
-            message = f"stopped after {self.max_iter} iterations; raise max_iter or alpha"
-            warn(message, ConvergenceWarning)
+            warn(f"stopped after {self.max_iter} iterations; raise max_iter or alpha", ConvergenceWarning)
         for label in np.flatnonzero((carried == 0) | (carried == n_bags)):
             W[label] = 0.0
             W[label, -1] = np.log(2.0 * n_bags + 1.0) * (1.0 if carried[label] else -1.0)

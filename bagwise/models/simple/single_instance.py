@@ -11,11 +11,7 @@ from bagwise.base.parameters import Anything, Flag, Number, Whole
 from bagwise.compute.scaling import apply_scaling, learn_scaling
 from bagwise.compute.threads import small_products
 from bagwise.errors import DataError, quoted
-from bagwise.models._shared.instance_softmax import (
-    NEVER,
-    InstanceSoftmaxClassifier,
-    product_size,
-)
+from bagwise.models._shared.instance_softmax import NEVER, InstanceSoftmaxClassifier, product_size
 
 
 class SingleInstanceLogisticRegression(InstanceSoftmaxClassifier):

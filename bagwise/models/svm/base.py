@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,11 @@ from sklearn.utils import check_random_state
 
 from bagwise.bags import Bags, runs
 from bagwise.base import MIMLClassifier
-from bagwise.base.parameters import Choice, Number, Rules
+from bagwise.base.parameters import JOBS, Choice, Number, Rules
 from bagwise.compute.memo import remembered
 from bagwise.compute.scaling import SCALINGS, apply_scaling, learn_scaling
 from bagwise.compute.segment import segment_max
-from bagwise.compute.threads import openmp_threads
+from bagwise.compute.threads import openmp_threads, small_products
 from bagwise.models._shared.scores import each_label
 
 SCALING = Choice(*SCALINGS)  # what the parameter may be
@@ -31,22 +31,15 @@ CELLS = 1 << 21  # numbers of a block of a kernel matrix, or of dense instances,
 class ScaledClassifier(MIMLClassifier):
     """Learns from scaled instances; labels that never change in training get a constant score.
 
-    A subclass writes ``_learn(X, offsets, Y)`` on scaled instances in double precision, ``_width``, the
-    numbers that scoring holds per instance, and ``_score(X, offsets)``.
+    A subclass writes ``_learn(X, offsets, Y)`` on scaled instances in double precision, which also sets
+    ``_width``, the numbers that scoring holds per instance, and ``_score(X, offsets)``.
     """
 
     scaling: str
     constant_scores_: np.ndarray
-
-    def _learn(self, X: Any, offsets: np.ndarray, Y: np.ndarray) -> None:
-        raise NotImplementedError
-
-    def _score(self, X: Any, offsets: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
-    @property
-    def _width(self) -> int:
-        raise NotImplementedError
+    _learn: Callable[..., None]
+    _score: Callable[..., np.ndarray]
+    _width: int
 
     def _fit(self, bags: Bags, Y: np.ndarray) -> None:
         self._scaling = learn_scaling(bags.X, self.scaling)
@@ -57,37 +50,29 @@ class ScaledClassifier(MIMLClassifier):
         return short_indices(apply_scaling(X, self._scaling))
 
     def _scores(self, bags: Bags) -> np.ndarray:
-        return self._in_blocks(self._score, bags)
+        return put_constants(np.concatenate(self._in_blocks(self._score, bags)), self.constant_scores_)
 
-    def _in_blocks(self, score: Any, bags: Bags) -> np.ndarray:
-        """Scores of some bags at a time, with the constant ones put in place."""
-        per_row = max(self._width, bags.n_features)
-        parts = [score(self._scaled(part.X), part.offsets) for part in blocks(bags, CELLS // per_row)]
-        return put_constants(np.concatenate(parts), self.constant_scores_)
+    def _in_blocks(self, answer: Callable[..., Any], bags: Bags) -> list[Any]:
+        """What ``answer(X, offsets)`` says of some bags at a time, their instances scaled."""
+        parts = blocks(bags, CELLS // max(self._width, bags.n_features))
+        return [answer(self._scaled(part.X), part.offsets) for part in parts]
 
 
 class InstanceClassifier(ScaledClassifier):
-    """Scores instances by `_instance_score`, which a subclass writes; a bag has the score of its best one."""
+    """Scores instances by ``_instance_score(X, offsets)`` of a subclass, and a bag by its best instance."""
 
-    def _instance_score(self, X: Any, offsets: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
+    _instance_score: Callable[..., np.ndarray]
 
     def _score(self, X: Any, offsets: np.ndarray) -> np.ndarray:
         return segment_max(self._instance_score(X, offsets), offsets)
 
     def _instance_scores(self, bags: Bags) -> np.ndarray:
-        return self._in_blocks(self._instance_score, bags)
+        scores = np.concatenate(self._in_blocks(self._instance_score, bags))
+        return put_constants(scores, self.constant_scores_)
 
 
 def blocks(bags: Bags, n_rows: int) -> Iterator[Bags]:
-    """Runs of bags with at most some instances together; a larger bag is a run by itself.
-
-    Examples
-    --------
-    >>> bags = Bags(np.zeros((6, 1)), np.array([0, 2, 3, 6]))
-    >>> [len(part) for part in blocks(bags, 3)]
-    [2, 1]
-    """
+    """Runs of bags with at most some instances together; a larger bag is a run by itself."""
     for a, b in runs(bags.offsets, n_rows):
         yield bags[a:b]
 
@@ -140,12 +125,14 @@ def bag_matrix(offsets: np.ndarray, weights: np.ndarray) -> sparse.csr_array:
 # Support vector machines on a kernel matrix that all labels share, and labels that never change
 
 
-# what the parameters of a machine may be, for the tables of the estimators
+# what the parameters of a machine, and of a method with one per label, may be, for tables of estimators
 MACHINE: Rules = {
     "kernel": Choice("rbf", "linear"),
     "gamma": (Choice("scale"), Number(above=0)),
     "C": Number(above=0),
 }
+MACHINES: Rules = {**MACHINE, "scaling": SCALING, "n_jobs": JOBS}
+THRESHOLD_RULE = Choice("t-criterion", "zero")
 # libsvm's own 1e-3 lets the last bits of a kernel matrix move scores by as much. It keeps kernels in single
 # precision, so that with large ones it may never arrive at less; then ten times as much is enough.
 _TOL, _TOL_LARGEST = 1e-6, 1e-3
@@ -157,12 +144,6 @@ def resolve_gamma(gamma: float | str, X: Any, *, whole: bool = False) -> float:
 
     A number that is added to a feature changes no distance, so it must not change this. ``whole`` takes the
     variance of all values of all features instead, as scikit-learn's machines do.
-
-    Examples
-    --------
-    >>> X = np.array([[0.0, 2010.0], [2.0, 2012.0]])
-    >>> resolve_gamma("scale", X), round(resolve_gamma("scale", X, whole=True), 9)
-    (0.5, 4.95e-07)
     """
     if gamma != "scale":
         return float(gamma)
@@ -186,6 +167,14 @@ def gram(kernel: str, gamma: float, A: Any, B: Any) -> np.ndarray:
     return np.exp(K, out=K)
 
 
+def kernel_products(kernel: str, gamma: float, A: Any, B: Any, weights: np.ndarray) -> np.ndarray:
+    """Kernel of all rows of A and of B, times weights (n_b,) or (n_b, k) of the latter, block by block."""
+    step = max(1, CELLS // max(B.shape[0], 1))
+    with small_products(float(min(step, A.shape[0])) * B.shape[0] * A.shape[1]):
+        parts = [gram(kernel, gamma, A[a : a + step], B) @ weights for a in range(0, A.shape[0], step)]
+    return np.concatenate(parts)
+
+
 def precomputed_machine(
     y: np.ndarray, K: np.ndarray, C: float, tol: float = _TOL, weights: dict[int, float] | None = None
 ) -> tuple[np.ndarray, np.ndarray, float]:
@@ -207,19 +196,10 @@ def precomputed_machine(
 def spread_out(K: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """Kernel with the mean moved to the origin and a mean squared distance of 1 between two rows.
 
-    Returns
-    -------
-    K : ndarray of shape (n, n)
-        The kernel so moved and scaled.
-    means : ndarray of shape (n,)
-        Means of the rows of the kernel given.
-    unit : float
-        Mean squared distance of two rows that was given; 1 where all are alike.
-
-    Notes
-    -----
-    A machine with a constant is the same at any origin. Its weights sum to 0, so that with weights a of the
-    new kernel ``sum_j a_j (k(x, x_j) - means_j) / unit`` is its value at any x, before the constant.
+    Also the means (n,) of the rows of the kernel given, and the mean squared distance of two of them, 1 where
+    all are alike. A machine with a constant is the same at any origin. Its weights sum to 0, so that with
+    weights a of the new kernel ``sum_j a_j (k(x, x_j) - means_j) / unit`` is its value at any x, before the
+    constant.
 
     Examples
     --------

@@ -6,13 +6,10 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import Traits
-from bagwise.base.parameters import JOBS, Choice, Seed, Whole
+from bagwise.base.parameters import Choice, Seed, Whole
 from bagwise.models.svm.base import (
-    CELLS,
-    MACHINE,
-    SCALING,
+    MACHINES,
     ScaledClassifier,
-    blocks,
     gram,
     learn_codebook,
     machines_on,
@@ -97,11 +94,9 @@ class CodebookSVM(ScaledClassifier):
 
     _parameters = {
         "n_words": (Choice("auto"), Whole(1)),
-        **MACHINE,
-        "scaling": SCALING,
+        **MACHINES,
         "n_init": Whole(1),
         "max_iter": Whole(1),
-        "n_jobs": JOBS,
         "random_state": Seed(),
     }
 
@@ -147,16 +142,13 @@ class CodebookSVM(ScaledClassifier):
         K = gram(self.kernel, self.gamma_, H, H)
         self.support_, self.dual_coef_, self.intercept_ = machines_on(K, Y, self.C, self.n_jobs)
         self.support_histograms_ = H[self.support_]
+        self._width = len(self.words_) + len(self.support_)
 
     def _histograms(self, X, offsets):
         n_bags, n_words = len(offsets) - 1, len(self.words_)
         sizes = np.diff(offsets)
         cells = np.repeat(np.arange(n_bags), sizes) * n_words + nearest_word(X, self.words_, self.n_jobs)
         return np.bincount(cells, minlength=n_bags * n_words).reshape(n_bags, n_words) / sizes[:, None]
-
-    @property
-    def _width(self):
-        return len(self.words_) + len(self.support_)
 
     def _score(self, X, offsets):
         K = gram(self.kernel, self.gamma_, self._histograms(X, offsets), self.support_histograms_)
@@ -170,9 +162,4 @@ class CodebookSVM(ScaledClassifier):
         ndarray of shape (n_bags, n_words)
         """
         check_is_fitted(self)
-        bags = self._as_bags(X, reset=False)
-        per_row = max(len(self.words_), bags.n_features)
-        parts = [
-            self._histograms(self._scaled(part.X), part.offsets) for part in blocks(bags, CELLS // per_row)
-        ]
-        return np.concatenate(parts)
+        return np.concatenate(self._in_blocks(self._histograms, self._as_bags(X, reset=False)))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bagwise.base import Traits
-from bagwise.base.parameters import JOBS, Whole
-from bagwise.models.svm.base import MACHINE, SCALING
-from bagwise.models.svm.mi_svm import MISVM, learn_label
+from bagwise.base.parameters import Whole
+from bagwise.models.svm.base import MACHINES
+from bagwise.models.svm.mi_svm import MISVM
 
 
 class CSMISVM(MISVM):
@@ -92,10 +92,10 @@ class CSMISVM(MISVM):
 
     traits = Traits(instances="model")
 
-    _parameters = {**MACHINE, "scaling": SCALING, "max_iter": Whole(1), "n_jobs": JOBS}
+    _parameters = {**MACHINES, "max_iter": Whole(1)}
 
     margin = "bag"  # settings of `MISVM` that are no parameters here
-    positive_weight = 1.0
+    positive_weight = "rarity"
 
     def __init__(self, *, kernel="rbf", gamma="scale", C=8.0, scaling="standard", max_iter=50, n_jobs=None):
         self.kernel = kernel
@@ -104,12 +104,3 @@ class CSMISVM(MISVM):
         self.scaling = scaling
         self.max_iter = max_iter
         self.n_jobs = n_jobs
-
-    @staticmethod
-    def _learn_label(y, Z, offsets, settings):
-        n_positive, n = int((y > 0).sum()), len(y)
-        costs = {
-            "C": settings["C"] * n / (n - n_positive),
-            "positive_weight": (n - n_positive) / n_positive,
-        }
-        return learn_label(y, Z, offsets, settings | costs)

@@ -10,15 +10,14 @@ from scipy import sparse
 
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.base import MIMLClassifier, Traits, best_labels
-from bagwise.base.parameters import JOBS, Choice, Number, PerView
+from bagwise.base.parameters import Choice, Number, PerView
 from bagwise.compute.scaling import apply_scaling, learn_scaling
 from bagwise.compute.segment import segment_sum
 from bagwise.errors import DataError
 from bagwise.models._shared.scores import each_label
 from bagwise.models.svm.base import (
     CELLS,
-    MACHINE,
-    SCALING,
+    MACHINES,
     bag_matrix,
     blocks,
     constant_scores,
@@ -125,10 +124,8 @@ class CSSVM(MIMLClassifier):
 
     _parameters = {
         "view_weights": PerView(Number(above=0)),
-        **MACHINE,
+        **MACHINES,
         "gamma": (Choice("auto", "scale"), Number(above=0)),
-        "scaling": SCALING,
-        "n_jobs": JOBS,
     }
 
     def __init__(
@@ -210,13 +207,7 @@ class CSSVM(MIMLClassifier):
 
 
 def view_weights(given: Any, names: list[str]) -> dict[str, float]:
-    """Weight of every view, from one for all, one each in order, or a mapping.
-
-    Examples
-    --------
-    >>> view_weights(1.0, ["a", "b"]), view_weights([0.3, 0.7], ["a", "b"])
-    ({'a': 1.0, 'b': 1.0}, {'a': 0.3, 'b': 0.7})
-    """
+    """Weight of every view, from one for all, one each in order, or a mapping."""
     if isinstance(given, Mapping):
         if set(given) != set(names):
             raise DataError(

@@ -155,12 +155,15 @@ class DMIMLSVM(InstanceClassifier):
         varies = np.isnan(self.constant_scores_)
         advice = "lower n_landmarks, or use MIMLFast or BagClassifier"
         span = landmark_span(X, self.kernel, self.gamma_, self.n_landmarks, advice)
-        self.landmarks_, self.kernel_error_ = X[span.rows], span.error
+        self.landmarks_, self.kernel_error_, self._width = X[span.rows], span.error, len(span.rows)
         self.coef_ = np.zeros((len(span.rows), Y.shape[1]))
         self.objective_, self.gap_, self.n_iter_ = 0.0, 0.0, 0
         if not varies.any():
             return
-        problem = Coupled.of(span, label_kernel(int(varies.sum()), self.sharing))
+        n_labels = int(varies.sum())
+        # the inverse of the penalty I + sharing / n_labels, the second a matrix of equal numbers
+        P = np.eye(n_labels) - self.sharing / (1.0 + self.sharing) / n_labels
+        problem = Coupled.of(span, P)
         found = self._solve(problem, offsets, Y[:, varies])
         self.coef_[:, varies] = span.to_landmarks @ problem.coefficients(found.B)
         self.objective_, self.gap_, self.n_iter_ = found.objective, max(found.gap, 0.0), found.n_iter
@@ -179,27 +182,11 @@ class DMIMLSVM(InstanceClassifier):
         settings = {"balanced": False, "tol": self.tol, "max_iter": self.max_iter}
         return maximise(problem, np.repeat(T, sizes, axis=0), project, primal, **settings)
 
-    @property
-    def _width(self):
-        return self.coef_.shape[0]
-
     def _instance_score(self, X, offsets):
         return gram(self.kernel, self.gamma_, X, self.landmarks_) @ self.coef_
 
     def _score(self, X, offsets):
         return segment_mean(self._instance_score(X, offsets), offsets)
-
-
-def label_kernel(n_labels: int, sharing: float) -> np.ndarray:
-    """Inverse of ``I + sharing / n_labels``, the second a matrix of equal numbers.
-
-    Examples
-    --------
-    >>> label_kernel(2, 1.0)
-    array([[ 0.75, -0.25],
-           [-0.25,  0.75]])
-    """
-    return np.eye(n_labels) - sharing / (1.0 + sharing) / n_labels
 
 
 def dual_set(
@@ -230,13 +217,7 @@ def dual_set(
 
 
 def simplex(V: np.ndarray) -> np.ndarray:
-    """Nearest points, along the second of three axes, with entries of at least 0 that add up to 1.
-
-    Examples
-    --------
-    >>> simplex(np.array([[[0.5], [0.5], [-3.0]]])).ravel().tolist()
-    [0.5, 0.5, 0.0]
-    """
+    """Nearest points, along the second of three axes, with entries of at least 0 that add up to 1."""
     down = -np.sort(-V, axis=1)
     excess = np.cumsum(down, axis=1) - 1.0
     counts = np.arange(1, V.shape[1] + 1)[:, None]

@@ -34,14 +34,7 @@ _CLOSE = 1e-9
 
 
 def weighted_sums(X: Any, offsets: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Weighted sum of the instances of every bag.
-
-    Examples
-    --------
-    >>> weighted_sums(np.array([[1.0], [2.0], [3.0]]), np.array([0, 2, 3]), np.array([1.0, 2.0, 3.0]))
-    array([[5.],
-           [9.]])
-    """
+    """Weighted sum of the instances of every bag."""
     if not sparse.issparse(X):
         return segment_sum(X * weights[:, None], offsets)
     return (bag_matrix(offsets, weights) @ X).toarray()
@@ -59,39 +52,12 @@ def set_kernel(
     gamma: float | None,
     device: str = "cpu",
 ) -> np.ndarray:
-    """Kernel between all bags of one set, or from all bags of one set to all of another.
+    """Kernel (n_bags, n_other_bags) between all bags of one set, or from these to all of another.
 
-    Parameters
-    ----------
-    X : array or CSR of shape (n_instances, n_features)
-        Instances, bag after bag.
-    offsets : int array of shape (n_bags + 1,)
-        Bag ``b`` is ``X[offsets[b]:offsets[b + 1]]``.
-    weights : array of shape (n_instances,)
-        Weight of every instance.
-    Z, z_offsets, z_weights : optional
-        The same for the other set; by default the first, at half the work.
-    gamma : float or None
-        Of the kernel ``exp(-gamma |x - z|^2)``; None is the product of the features.
-    device : str, default="cpu"
-        "cuda" or "cuda:1" is a GPU, in single precision; "auto" a GPU if there is one and pairs are many.
-        Sparse instances stay here.
-
-    Returns
-    -------
-    float64 array of shape (n_bags, n_other_bags)
-
-    Notes
-    -----
-    ``N M d`` operations for N and M instances and d features. The product of features needs no pairs: it is
-    the product of the bags' sums.
-
-    Examples
-    --------
-    >>> X, offsets = np.array([[0.0], [1.0], [0.0]]), np.array([0, 2, 3])
-    >>> set_kernel(X, offsets, np.ones(3), gamma=1.0).round(3)
-    array([[2.736, 1.368],
-           [1.368, 1.   ]])
+    Z is the other set, by default the first, at half the work. ``gamma`` is that of
+    ``exp(-gamma |x - z|^2)``, whose pairs take ``N M d`` operations; None is the product of the features,
+    which needs no pairs: it is that of the bags' sums. A GPU works in single precision; sparse instances stay
+    here.
     """
     symmetric = Z is None
     if symmetric:
@@ -201,28 +167,8 @@ def graph_weights(
 ) -> np.ndarray:
     """One over the number of instances of the bag that are near each instance, itself included.
 
-    Parameters
-    ----------
-    X : array or CSR of shape (n_instances, n_features)
-        Instances, bag after bag.
-    offsets : int array of shape (n_bags + 1,)
-        Bag ``b`` is ``X[offsets[b]:offsets[b + 1]]``.
-    gamma : float
-        Of the distance ``1 - exp(-gamma |x - x'|^2)``.
-    gaussian : bool
-        Whether to use that distance, or ``|x - x'|^2``.
-    threshold : float or None
-        Near is below it; None is the mean distance of the pairs of the bag.
-
-    Returns
-    -------
-    float64 array of shape (n_instances,)
-
-    Examples
-    --------
-    >>> X, offsets = np.array([[0.0], [0.1], [5.0], [7.0]]), np.array([0, 3, 4])
-    >>> graph_weights(X, offsets, gamma=1.0, gaussian=True, threshold=None)
-    array([0.5, 0.5, 1. , 1. ])
+    Near is a distance below ``threshold``, None being the mean distance of the pairs of the bag. Distances
+    are ``1 - exp(-gamma |x - x'|^2)`` if ``gaussian``, else ``|x - x'|^2``.
     """
     near = np.empty(X.shape[0])
     for part, local, rows, _ in _dense_parts(X, offsets):
@@ -238,14 +184,7 @@ def graph_weights(
 
 @remembered
 def own_kernels(X: Any, offsets: np.ndarray, weights: np.ndarray, *, gamma: float | None) -> np.ndarray:
-    """Kernel of every bag with itself: the diagonal of `set_kernel`, without the rest.
-
-    Examples
-    --------
-    >>> X, offsets = np.array([[0.0], [1.0], [0.0]]), np.array([0, 2, 3])
-    >>> own_kernels(X, offsets, np.ones(3), gamma=1.0).round(3)
-    array([2.736, 1.   ])
-    """
+    """Kernel of every bag with itself: the diagonal of `set_kernel`, without the rest."""
     if gamma is None:
         return np.square(weighted_sums(X, offsets, weights)).sum(axis=1)
     out = np.zeros(len(offsets) - 1)

@@ -23,55 +23,24 @@ _SMALLEST = 1e-10  # eigenvalue over the largest that is kept
 
 
 class Span(NamedTuple):
-    """Landmarks, and the kernel matrix of all instances in the span of their functions.
+    """Landmarks, and the kernel matrix ``U diag(eigenvalues) U'`` of all instances in the span of theirs.
 
-    Attributes
-    ----------
-    rows : ndarray of shape (n_landmarks,)
-        Numbers of the instances that are landmarks.
-    U, eigenvalues : ndarray of shape (n_instances, rank), (rank,)
-        Kernel matrix ``U diag(eigenvalues) U'`` with orthonormal columns U.
-    to_landmarks : ndarray of shape (n_landmarks, rank)
-        ``k(x, landmarks) @ to_landmarks`` is the row of U of any x, so that ``f = U c`` is
-        ``k(x, landmarks) @ (to_landmarks @ c)`` everywhere.
-    error : float
-        Largest squared distance of an instance from the span, over the largest squared length.
+    ``k(x, landmarks) @ to_landmarks`` is the row of U of any x, so that ``f = U c`` is
+    ``k(x, landmarks) @ (to_landmarks @ c)`` everywhere.
     """
 
-    rows: np.ndarray
-    U: np.ndarray
+    rows: np.ndarray  # (n_landmarks,): numbers of the instances that are landmarks
+    U: np.ndarray  # (n_instances, rank), with orthonormal columns
     eigenvalues: np.ndarray
-    to_landmarks: np.ndarray
-    error: float
+    to_landmarks: np.ndarray  # (n_landmarks, rank)
+    error: float  # largest squared distance of an instance from the span, over the largest squared length
 
 
 def landmark_span(X: Any, kernel: str, gamma: float, most: int, advice: str) -> Span:
     """Choose at most so many landmarks among instances and decompose the kernel in their span.
 
-    Parameters
-    ----------
-    X : array or CSR of shape (n_instances, n_features)
-        Instances.
-    kernel, gamma : str, float
-        As of `gram`.
-    most : int
-        Limit on landmarks.
-    advice : str
-        What the error says to do where the matrix does not fit into memory.
-
-    Notes
-    -----
-    ``n_instances * most**2`` operations and ``3 * n_instances * most`` numbers.
-
-    Examples
-    --------
-    >>> X = np.array([[0.0], [1.0], [1.0], [3.0]])
-    >>> span = landmark_span(X, "rbf", 1.0, 10, "")
-    >>> span.rows.tolist(), span.error  # the copy of 1 adds nothing
-    ([0, 3, 1], 0.0)
-    >>> K = (span.U * span.eigenvalues) @ span.U.T
-    >>> bool(np.allclose(K, gram("rbf", 1.0, X, X)))
-    True
+    ``n_instances * most**2`` operations and ``3 * n_instances * most`` numbers; ``advice`` says what to do
+    where these do not fit into memory. A copy of a landmark adds nothing, and becomes none.
     """
     n, most = X.shape[0], min(most, X.shape[0])
     check_memory(24.0 * n * most, f"the kernel of {n:,} instances and {most:,} landmarks", advice)
@@ -179,26 +148,10 @@ def maximise(
 ) -> Solution:
     """Maximise ``<T, B> - <B, K B P> / 2`` over a convex set by the alternating method of multipliers.
 
-    Parameters
-    ----------
-    problem : Coupled
-        The kernels.
-    T : ndarray of shape (n_instances, n_labels)
-        Linear part.
-    project : callable
-        Nearest matrix of the set; without the condition of ``balanced``.
-    primal : callable
-        ``primal(F, penalty)``: value of the primal problem for values F, ``penalty`` being <B, K B P> / 2.
-    balanced : bool
-        Whether entries of B must add up to 0, as with an intercept.
-    tidy : callable, optional
-        Nearest matrix of the set with that condition, where ``balanced``.
-    start : optional
-        ``state`` of an earlier solution.
-    tol : float
-        The gap, over the size of the objective, at which to stop.
-    max_iter : int
-        Limit on rounds.
+    ``project`` gives the nearest matrix of the set. Where ``balanced``, entries of B must add up to 0, too,
+    as with an intercept, and ``tidy`` gives the nearest matrix with that condition. ``primal(F, penalty)`` is
+    the value of the primal problem for values F, ``penalty`` being <B, K B P> / 2. ``tol`` is the gap, over
+    the size of the objective, at which to stop; ``start`` the ``state`` of an earlier solution.
     """
     tidy = project if tidy is None else tidy
     Z, W, rho = (np.zeros_like(T), np.zeros_like(T), 0.3) if start is None else start
@@ -219,7 +172,9 @@ def maximise(
         best = found if best is None or found.gap < best.gap else best
         if best.gap <= tol:
             break
-        factor = _step(float(np.linalg.norm(X - Z)), rho * float(np.linalg.norm(Z - before)))
+        # a factor on the penalty that brings the residuals of the two problems closer together
+        of_primal, of_dual = float(np.linalg.norm(X - Z)), rho * float(np.linalg.norm(Z - before))
+        factor = 2.0 if of_primal > _UNEVEN * of_dual else 0.5 if of_dual > _UNEVEN * of_primal else 1.0
         if factor != 1.0:
             rho, W = rho * factor, W / factor
             flat = problem.shrink(ones, rho) if balanced else ones
@@ -242,10 +197,3 @@ def _look(problem: Coupled, T: np.ndarray, X: np.ndarray, Z: np.ndarray, primal:
     above = primal(F, 0.5 * float((X * F).sum()))
     below = float((T * Z).sum()) - 0.5 * float((Z * problem.values(Z)).sum())
     return Solution(X, F, above, (above - below) / max(abs(above), 1e-300), 0, (X, Z, 1.0))
-
-
-def _step(primal: float, dual: float) -> float:
-    """Factor on the penalty that brings two residuals closer together."""
-    if primal > _UNEVEN * dual:
-        return 2.0
-    return 0.5 if dual > _UNEVEN * primal else 1.0

@@ -11,7 +11,7 @@ from bagwise.base import Traits
 from bagwise.base.parameters import Choice, Number, Seed, Whole
 from bagwise.compute.segment import segment_max
 from bagwise.compute.threads import small_products
-from bagwise.models.svm.base import SCALING, InstanceClassifier, gram, k_means, labels_by_rule
+from bagwise.models.svm.base import SCALING, THRESHOLD_RULE, InstanceClassifier, gram, k_means, labels_by_rule
 
 RELATIONS = ("off_diagonal_mean", "mean", "conditional", "identity", "all")
 
@@ -116,7 +116,7 @@ class KISAR(InstanceClassifier):
         "relation": Choice(*RELATIONS),
         "bandwidth": Number(above=0),
         "instance_rule": Choice("sum", "prototype"),
-        "threshold_rule": Choice("t-criterion", "zero"),
+        "threshold_rule": THRESHOLD_RULE,
         "scaling": SCALING,
         "max_iter": Whole(1),
         "tol": Number(0),
@@ -156,6 +156,7 @@ class KISAR(InstanceClassifier):
         rng = check_random_state(self.random_state)
         centres, nearest, _ = k_means(X, self.n_prototypes, rng, max_iter=100)
         self.prototypes_ = centres[np.unique(nearest)]  # without those that no instance needs
+        self._width = len(self.prototypes_)
         self.width_ = self.bandwidth * mean_distance(X, rng)
         self.relation_ = relations(Y, self.relation)
         varies = np.isnan(self.constant_scores_)
@@ -172,10 +173,6 @@ class KISAR(InstanceClassifier):
 
     def _similarities(self, X):
         return gram("rbf", self.width_**-2, X, self.prototypes_)
-
-    @property
-    def _width(self):
-        return len(self.prototypes_)
 
     def _score(self, X, offsets):
         return segment_max(self._similarities(X), offsets) @ self.coef_.T + self.intercept_
@@ -217,14 +214,7 @@ def mean_distance(X, rng: np.random.RandomState) -> float:
 
 
 def relations(Y: np.ndarray, kind: str) -> np.ndarray:
-    """Which labels are related; every label is to itself.
-
-    Examples
-    --------
-    >>> Y = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1], [1, 0, 1]])
-    >>> relations(Y, "off_diagonal_mean").astype(int).tolist()  # two, one and no bag in common: mean 1
-    [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
-    """
+    """Which labels are related; every label is to itself."""
     n_labels = Y.shape[1]
     if kind in ("identity", "all"):
         return np.eye(n_labels) if kind == "identity" else np.ones((n_labels, n_labels))

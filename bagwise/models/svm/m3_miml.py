@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from bagwise.base import Traits
-from bagwise.base.parameters import JOBS, Choice
 from bagwise.compute.threads import small_products
 from bagwise.models._shared.scores import each_label
 from bagwise.models.svm.base import (
-    CELLS,
-    MACHINE,
-    SCALING,
+    MACHINES,
+    THRESHOLD_RULE,
     InstanceClassifier,
     gram,
+    kernel_products,
     labels_by_rule,
     precomputed_machine,
     resolve_gamma,
@@ -107,12 +106,7 @@ class M3MIML(InstanceClassifier):
 
     traits = Traits(instances="model")
 
-    _parameters = {
-        **MACHINE,
-        "threshold_rule": Choice("t-criterion", "zero"),
-        "scaling": SCALING,
-        "n_jobs": JOBS,
-    }
+    _parameters = {**MACHINES, "threshold_rule": THRESHOLD_RULE}
 
     def __init__(
         self,
@@ -136,11 +130,7 @@ class M3MIML(InstanceClassifier):
         gamma = self.gamma_ if self.kernel == "rbf" else None
         machines = each_label(learn_label, Y, self.n_jobs, X, offsets, gamma, self.C)
         self.support_, self.dual_coef_, self.intercept_ = weights_of(machines, X.shape[0])
-        self.support_vectors_ = X[self.support_]
-
-    @property
-    def _width(self):
-        return len(self.support_)
+        self.support_vectors_, self._width = X[self.support_], len(self.support_)
 
     def _instance_score(self, X, offsets):
         K = gram(self.kernel, self.gamma_, X, self.support_vectors_)
@@ -178,7 +168,7 @@ def learn_label(y, X, offsets, gamma, C):
         waiting = np.setdiff1d(outside, joined, assume_unique=True)
         if len(waiting) == 0:
             break
-        F = _outputs(X, waiting, rows, each, gamma) + b
+        F = kernel_products(*_kind(gamma), X[waiting], X[rows], each) + b
         worst = np.argsort(-F, kind="stable")[:_AT_A_TIME]
         new = np.sort(waiting[worst[F[worst] > -1.0 + _CLOSE]])
         if len(new) == 0:
@@ -201,11 +191,8 @@ def _grown(K, X, positive, cuts, shares, joined, new, gamma):
 
 def _kernel(A, B, gamma):
     with small_products(float(A.shape[0]) * B.shape[0] * A.shape[1]):
-        return gram("linear" if gamma is None else "rbf", gamma or 0.0, A, B)
+        return gram(*_kind(gamma), A, B)
 
 
-def _outputs(X, wanted, rows, weights, gamma):
-    """Weighted kernels with some instances at others, block by block."""
-    step = max(1, CELLS // max(len(rows), 1))
-    parts = [_kernel(X[wanted[a : a + step]], X[rows], gamma) @ weights for a in range(0, len(wanted), step)]
-    return np.concatenate(parts)
+def _kind(gamma) -> tuple[str, float]:
+    return ("linear", 0.0) if gamma is None else ("rbf", gamma)

@@ -182,9 +182,7 @@ class MIGraph(ScaledClassifier):
             K = K + _sums(edges, other_edges, self.edge_gamma_, _BOTH_WAYS, self.device)
         return K
 
-    @property
-    def _width(self):
-        return 1  # `set_kernel` goes block by block on its own
+    _width = 1  # `set_kernel` goes block by block on its own
 
     def _score(self, X, offsets):
         if len(self.support_) == 0:  # every label is constant
@@ -226,28 +224,10 @@ _SHORTEST = 1e-6  # least length of an edge, as a share of the mean distance: eq
 
 
 def edge_features(X: np.ndarray, threshold: float | None = None, most: int | None = None) -> np.ndarray:
-    """Features of the edges of one bag, each edge in both directions.
+    """Features (2 n_edges, 4) of the edges of one bag, each edge in both directions.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_instances, n_features)
-        The instances of the bag.
-    threshold : float, optional
-        Instances nearer than this are joined; by default the mean distance of the bag's pairs.
-    most : int, optional
-        Most edges, the shortest ones, counted once.
-
-    Returns
-    -------
-    ndarray of shape (2 * n_edges, 4)
-
-    Examples
-    --------
-    Of 0, 1 and 10 only the first two are nearer than the mean distance of 20 / 3:
-
-    >>> edge_features(np.array([[0.0], [1.0], [10.0]]))
-    array([[0.5, 1. , 0.5, 1. ],
-           [0.5, 1. , 0.5, 1. ]])
+    Instances nearer than ``threshold`` are joined, by default the mean distance of the bag's pairs; with
+    ``most``, only so many edges, the shortest ones.
     """
     if len(X) < 2:
         return np.empty((0, 4))
@@ -273,14 +253,7 @@ def edge_features(X: np.ndarray, threshold: float | None = None, most: int | Non
 def bag_edges(
     X: Any, offsets: np.ndarray, threshold: float | None, most: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Edges of all bags, bag after bag, and where those of each bag begin.
-
-    Examples
-    --------
-    >>> E, starts = bag_edges(np.array([[0.0], [1.0], [10.0], [7.0]]), np.array([0, 3, 4]), None, None)
-    >>> len(E), starts.tolist()
-    (2, [0, 2, 2])
-    """
+    """Edges of all bags, bag after bag, and where those of each bag begin."""
     found = []
     for a, b in zip(offsets[:-1], offsets[1:]):
         part = X[a:b].toarray() if sparse.issparse(X) else X[a:b]

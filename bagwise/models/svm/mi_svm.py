@@ -8,18 +8,17 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
 from bagwise.base import Traits
-from bagwise.base.parameters import JOBS, Choice, Number, Whole
+from bagwise.base.parameters import Choice, Number, Whole
 from bagwise.compute.segment import segment_argmax, segment_mean
 from bagwise.compute.threads import small_products
 from bagwise.errors import warn
 from bagwise.models._shared.scores import each_label
 from bagwise.models.svm.base import (
-    CELLS,
-    MACHINE,
-    SCALING,
+    MACHINES,
     InstanceClassifier,
     bag_matrix,
     gram,
+    kernel_products,
     resolve_gamma,
     weights_of,
 )
@@ -119,11 +118,9 @@ class MISVM(InstanceClassifier):
 
     _parameters = {
         "margin": Choice("bag", "instance"),
-        **MACHINE,
+        **MACHINES,
         "positive_weight": (Choice("balanced"), Number(above=0)),
-        "scaling": SCALING,
         "max_iter": Whole(1),
-        "n_jobs": JOBS,
     }
 
     def __init__(
@@ -158,10 +155,11 @@ class MISVM(InstanceClassifier):
                 Z = np.concatenate([X, segment_mean(X, offsets)])
         settings = {name: getattr(self, name) for name in ("margin", "kernel", "C", "max_iter")}
         settings |= {"gamma": self.gamma_, "positive_weight": self.positive_weight}
-        found = each_label(self._learn_label, Y, self.n_jobs, Z, offsets, settings)
+        found = each_label(learn_label, Y, self.n_jobs, Z, offsets, settings)
         rows, weights, self.intercept_ = weights_of(
             [None if f is None else f["machine"] for f in found], Z.shape[0]
         )
+        self._width = 1 if self.kernel == "linear" else len(rows)
         if self.kernel == "linear":
             self.coef_ = np.asarray((Z[rows].T @ weights).T)
         else:
@@ -177,14 +175,6 @@ class MISVM(InstanceClassifier):
                 "changing; raise it, or lower C",
                 ConvergenceWarning,
             )
-
-    @staticmethod
-    def _learn_label(y, Z, offsets, settings):
-        return learn_label(y, Z, offsets, settings)
-
-    @property
-    def _width(self):
-        return 1 if self.kernel == "linear" else len(self.dual_coef_)
 
     def _instance_score(self, X, offsets):
         if self.kernel == "linear":
@@ -212,6 +202,10 @@ def learn_label(y, Z, offsets, settings):
     weight = settings["positive_weight"]
     if weight == "balanced":
         weight = len(rows_outside) / len(chosen)
+    elif weight == "rarity":  # of the label among the bags, see `CSMISVM`
+        n_bags, n_without = len(y), len(y) - len(positive)
+        settings = settings | {"C": settings["C"] * n_bags / n_without}
+        weight = n_without / len(positive)
     lowest, best, objective, seen, at_rest = np.inf, {}, [], set(), False
     for turn in range(settings["max_iter"]):
         negative = (
@@ -261,14 +255,9 @@ def _machine(Z, positive, negative, weight, settings):
 
 
 def _outputs(X, Z, machine, settings):
-    """Machine's values at rows of X, some rows at a time."""
+    """Machine's values at rows of X."""
     support, dual, b = machine
-    with small_products(X.shape[0] * len(support) * X.shape[1]):
-        if settings["kernel"] == "linear":
+    if settings["kernel"] == "linear":
+        with small_products(X.shape[0] * len(support) * X.shape[1]):
             return np.asarray(X @ (Z[support].T @ dual)).ravel() + b
-        step = max(1, CELLS // len(support))
-        parts = [
-            gram("rbf", settings["gamma"], X[a : a + step], Z[support]) @ dual
-            for a in range(0, X.shape[0], step)
-        ]
-    return np.concatenate(parts) + b
+    return kernel_products("rbf", settings["gamma"], X, Z[support], dual) + b

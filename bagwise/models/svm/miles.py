@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.optimize import linprog
 from sklearn.exceptions import ConvergenceWarning
@@ -14,7 +16,15 @@ from bagwise.compute.segment import segment_max, segment_sum
 from bagwise.compute.threads import small_products
 from bagwise.errors import warn
 from bagwise.models._shared.scores import each_label
-from bagwise.models.svm.base import CELLS, MACHINE, SCALING, InstanceClassifier, resolve_gamma, row_blocks
+from bagwise.models.svm.base import (
+    CELLS,
+    MACHINE,
+    SCALING,
+    InstanceClassifier,
+    ScaledClassifier,
+    resolve_gamma,
+    row_blocks,
+)
 from bagwise.utils.arrays import check_memory
 from bagwise.utils.progress import progress
 
@@ -28,7 +38,26 @@ _WORTH_A_BAR = 1 << 31  # pairs of instances from which a terminal shows how far
 _TIED = 1.0 - 1e-12  # instances this close to the most similar one share what it brings
 
 
-class MILES(InstanceClassifier):
+class PrototypeClassifier(ScaledClassifier):
+    """A linear function of the similarities of a bag to some training instances, the prototypes."""
+
+    def _keep_prototypes(self, X: Any, machines: dict[int, tuple], n_labels: int) -> None:
+        """Set what is learned, from rows of X, their weights and the constant of labels that vary."""
+        coef, self.intercept_ = np.zeros((n_labels, X.shape[0])), np.zeros(n_labels)
+        for label, (rows, weights, intercept) in machines.items():
+            coef[label, rows], self.intercept_[label] = weights, intercept
+        self.prototype_rows_ = np.flatnonzero(coef.any(axis=0))
+        self.prototypes_, self.coef_ = X[self.prototype_rows_], coef[:, self.prototype_rows_]
+        self._width = 3 * len(self.prototype_rows_) + 1
+
+    def _score(self, X, offsets):
+        if len(self.prototype_rows_) == 0:
+            return np.tile(self.intercept_, (len(offsets) - 1, 1))
+        S = bag_similarities(X, offsets, self.prototypes_, self.gamma_)
+        return S @ self.coef_.T + self.intercept_
+
+
+class MILES(PrototypeClassifier, InstanceClassifier):
     r"""Describe a bag by its similarity to every training instance and select by a 1-norm machine.
 
     Parameters
@@ -131,25 +160,10 @@ class MILES(InstanceClassifier):
         self.gamma_ = resolve_gamma(self.gamma, X)
         S = bag_similarities(X, offsets, X, self.gamma_)
         found = each_label(select_prototypes, Y, self.n_jobs, S, self.penalty, self.positive_cost)
-        coef, self.intercept_ = np.zeros((Y.shape[1], X.shape[0])), np.zeros(Y.shape[1])
-        self.objective_ = np.zeros(Y.shape[1])
-        for label, solution in enumerate(found):
-            if solution is not None:
-                columns, weights, self.intercept_[label], self.objective_[label], _ = solution
-                coef[label, columns] = weights
-        self.prototype_rows_ = np.flatnonzero(coef.any(axis=0))
-        self.prototypes_, self.coef_ = X[self.prototype_rows_], coef[:, self.prototype_rows_]
-        self.n_iter_ = max((solution[-1] for solution in found if solution is not None), default=0)
-
-    @property
-    def _width(self):
-        return 3 * len(self.prototype_rows_) + 1
-
-    def _score(self, X, offsets):
-        if len(self.prototype_rows_) == 0:
-            return np.tile(self.intercept_, (len(offsets) - 1, 1))
-        S = bag_similarities(X, offsets, self.prototypes_, self.gamma_)
-        return S @ self.coef_.T + self.intercept_
+        machines = {label: f[:3] for label, f in enumerate(found) if f is not None}
+        self._keep_prototypes(X, machines, Y.shape[1])
+        self.objective_ = np.array([0.0 if f is None else f[3] for f in found])
+        self.n_iter_ = max((f[4] for f in found if f is not None), default=0)
 
     def _instance_score(self, X, offsets):
         """Divide the score of each bag among its instances."""
@@ -169,14 +183,7 @@ class MILES(InstanceClassifier):
 
 @remembered
 def bag_similarities(X, offsets, prototypes, gamma):
-    """Largest ``exp(-gamma |x - prototype|^2)`` of every bag and prototype.
-
-    Examples
-    --------
-    >>> X = np.array([[0.0], [1.0], [3.0]])
-    >>> bag_similarities(X, np.array([0, 2, 3]), np.array([[1.0]]), 1.0).round(3).tolist()
-    [[1.0], [0.018]]
-    """
+    """Largest ``exp(-gamma |x - prototype|^2)`` of every bag and prototype."""
     n_bags, n = len(offsets) - 1, prototypes.shape[0]
     what = f"the similarity of {n_bags:,} bags to {n:,} instances"
     check_memory(8.0 * n_bags * n, what, "take a sample of the bags, or another method such as SetKernelSVM")
@@ -196,12 +203,7 @@ def bag_similarities(X, offsets, prototypes, gamma):
 
 
 def select_prototypes(y, S, penalty, positive_cost):
-    """Solve the linear programme of one label.
-
-    Returns
-    -------
-    columns, weights, intercept, objective, n_rounds
-    """
+    """Solve the linear programme of one label: columns, weights, intercept, minimum, number of programmes."""
     signs = np.where(y > 0, 1.0, -1.0)
     costs = np.where(y > 0, positive_cost, 1.0 - positive_cost)
     chosen, turns = _promising(S, signs, costs, penalty)

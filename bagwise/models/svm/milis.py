@@ -9,10 +9,10 @@ from sklearn.exceptions import ConvergenceWarning
 from bagwise.base import Traits
 from bagwise.base.parameters import JOBS, Choice, Number, Whole
 from bagwise.compute.segment import segment_argmax
-from bagwise.compute.threads import run, small_products
+from bagwise.compute.threads import run
 from bagwise.errors import warn
-from bagwise.models.svm.base import CELLS, MACHINE, SCALING, ScaledClassifier, gram, resolve_gamma
-from bagwise.models.svm.miles import bag_similarities
+from bagwise.models.svm.base import MACHINE, SCALING, kernel_products, resolve_gamma
+from bagwise.models.svm.miles import PrototypeClassifier, bag_similarities
 
 _SCALE = 10.0  # of the feature whose weight is the intercept: its penalty is a hundredth of that of others
 _STEPS, _TOL = 100, 1e-12  # of the machine, whose objective must not rise from round to round
@@ -20,7 +20,7 @@ _FLAT = 1e-4  # gradient, as a share of the weights, at which the machine counts
 _LOWER = 1e-9  # relative decrease of the loss that is worth another prototype
 
 
-class MILIS(ScaledClassifier):
+class MILIS(PrototypeClassifier):
     r"""Describe a bag by its similarity to one instance of every training bag, and choose these instances.
 
     The instances are chosen by the density of negative ones at first, and then so that a linear support
@@ -132,69 +132,37 @@ class MILIS(ScaledClassifier):
         settings = {"C": float(self.C), "max_iter": self.max_iter}
         varies = np.flatnonzero(np.isnan(self.constant_scores_))
         tasks = [(Y[:, l].copy(), first[:, l].copy(), S, offsets, settings) for l in varies]
-        found: list = [None] * Y.shape[1]
-        for label, solution in zip(varies.tolist(), run(learn_label, tasks, self.n_jobs)):
-            found[label] = solution
-        coef, self.intercept_ = np.zeros((Y.shape[1], X.shape[0])), np.zeros(Y.shape[1])
-        for label, solution in enumerate(found):
-            if solution is not None:
-                coef[label, solution["rows"]] = solution["weights"]
-                self.intercept_[label] = solution["intercept"]
-        self.prototype_rows_ = np.flatnonzero(coef.any(axis=0))
-        self.prototypes_, self.coef_ = X[self.prototype_rows_], coef[:, self.prototype_rows_]
-        self.objective_ = [np.empty(0) if f is None else np.array(f["objective"]) for f in found]
+        found = dict(zip(varies.tolist(), run(learn_label, tasks, self.n_jobs)))
+        machines = {l: (f["rows"], f["weights"], f["intercept"]) for l, f in found.items()}
+        self._keep_prototypes(X, machines, Y.shape[1])
+        n_labels = Y.shape[1]
+        self.objective_ = [np.array(found[l]["objective"] if l in found else []) for l in range(n_labels)]
         self.n_iter_ = max(len(history) for history in self.objective_)
-        stuck = sum(f is not None and not f["lowest"] for f in found)
+        stuck = sum(not f["lowest"] for f in found.values())
         if stuck:
             warn(
-                f"the machines of {stuck} of {len(found)} labels are not the best ones for C={self.C:g}: "
+                f"the machines of {stuck} of {n_labels} labels are not the best ones for C={self.C:g}: "
                 "similarities differ too little for so large a penalty; lower it",
                 ConvergenceWarning,
             )
-        restless = sum(f is not None and not f["at_rest"] for f in found)
+        restless = sum(not f["at_rest"] for f in found.values())
         if restless and self.max_iter > 1:
             warn(
-                f"{restless} of {len(found)} labels stopped at max_iter={self.max_iter} with prototypes "
+                f"{restless} of {n_labels} labels stopped at max_iter={self.max_iter} with prototypes "
                 "still changing; raise it, or lower C",
                 ConvergenceWarning,
             )
 
-    @property
-    def _width(self):
-        return len(self.prototype_rows_) + 1
-
-    def _score(self, X, offsets):
-        if len(self.prototype_rows_) == 0:
-            return np.tile(self.intercept_, (len(offsets) - 1, 1))
-        return bag_similarities(X, offsets, self.prototypes_, self.gamma_) @ self.coef_.T + self.intercept_
-
 
 def negative_density(X, offsets, Y, gamma):
-    """Mean ``exp(-gamma |x - u|^2)`` of every instance x over the instances u of bags without each label.
-
-    Examples
-    --------
-    >>> X, offsets = np.array([[0.0], [0.0], [9.0]]), np.array([0, 1, 2, 3])
-    >>> negative_density(X, offsets, np.array([[0], [0], [1]]), 1.0).round(3).tolist()
-    [[1.0], [1.0], [0.0]]
-    """
+    """Mean ``exp(-gamma |x - u|^2)`` of every instance x over the instances u of bags without each label."""
     outside = np.repeat(1.0 - Y, np.diff(offsets), axis=0)
     counts = np.maximum(outside.sum(axis=0), 1.0)
-    step = max(1, CELLS // X.shape[0])
-    with small_products(float(step) * X.shape[0] * X.shape[1]):
-        parts = [gram("rbf", gamma, X[a : a + step], X) @ outside for a in range(0, X.shape[0], step)]
-    return np.concatenate(parts) / counts
+    return kernel_products("rbf", gamma, X, X, outside) / counts
 
 
 def first_prototypes(density, offsets, Y):
-    """Of every bag and label the instance where negatives are densest, rarest if the bag has the label.
-
-    Examples
-    --------
-    >>> first_prototypes(np.array([[0.1], [0.9], [0.1], [0.9]]), np.array([0, 2, 4]), np.array([[1], [0]]))
-    array([[0],
-           [3]])
-    """
+    """Of every bag and label the instance where negatives are densest, rarest if the bag has the label."""
     signs = np.repeat(1.0 - 2.0 * Y, np.diff(offsets), axis=0)
     return segment_argmax(signs * density, offsets)
 
@@ -255,21 +223,18 @@ def _machine(S, t, C):
         M[np.diag_indices_from(M)] += 0.5 / C
         move = B.T @ solve(M, B @ gradient, assume_a="pos") - gradient
         along, slope, step = A @ move, gradient @ move, 1.0
-        while True:
+        while step >= 1e-6:
             new = 0.5 * float(np.square(w + step * move).sum()) + C * float(_loss(t * (f + step * along)))
             if new <= value + 1e-4 * step * slope:
                 break
             step *= 0.5
-            if step < 1e-6:  # rounding is all that is left
-                return w[:-1], _SCALE * float(w[-1]), value, _small(gradient, w)
+        else:
+            break  # rounding is all that is left
         fall, value = value - new, new
         w, f = w + step * move, f + step * along
         if fall <= _TOL * value:
             break
     wrong = np.flatnonzero(t * f < 1.0)
     gradient = w - 2.0 * C * (A[wrong].T @ (t[wrong] - f[wrong]))
-    return w[:-1], _SCALE * float(w[-1]), value, _small(gradient, w)
-
-
-def _small(gradient, w):
-    return bool(np.abs(gradient).max() <= _FLAT * max(float(np.abs(w).max()), 1.0))
+    lowest = bool(np.abs(gradient).max() <= _FLAT * max(float(np.abs(w).max()), 1.0))
+    return w[:-1], _SCALE * float(w[-1]), value, lowest

@@ -176,7 +176,7 @@ class MIMLBoost(InstanceClassifier):
         self.coef_ = np.zeros((len(span.rows), len(machines), Y.shape[1]))
         for t, (coefficients, _) in enumerate(machines):
             self.coef_[:, t, varies] = span.to_landmarks @ coefficients
-        self.n_iter_ = len(machines)
+        self.n_iter_, self._width = len(machines), len(span.rows) + len(machines) * Y.shape[1]
 
     def _boost(self, span: Span, offsets, Y):
         """Machines (coefficients in the span, intercept), their weights and their weighted errors."""
@@ -211,10 +211,6 @@ class MIMLBoost(InstanceClassifier):
             W = W * np.exp((2.0 * E - 1.0) * c)
             W /= W.sum()
 
-    @property
-    def _width(self):
-        return self.coef_.shape[0] + self.coef_.shape[1] * self.coef_.shape[2]
-
     def _instance_score(self, X, offsets):
         m, n_machines, n_labels = self.coef_.shape
         unanimous = self.constant_votes_ * (self.votes_.sum() or 1.0)
@@ -234,15 +230,7 @@ class MIMLBoost(InstanceClassifier):
 
 
 def label_places(n_labels: int, n_features: int) -> np.ndarray:
-    """Feature that stands for each label.
-
-    Examples
-    --------
-    >>> label_places(3, 10), label_places(1, 10)
-    (array([0. , 0.5, 1. ]), array([0.]))
-    >>> label_places(2, 2499).round(3)  # ln 2500 / ln 50
-    array([0., 2.])
-    """
+    """Feature that stands for each label."""
     longest = 1.0 if n_features + 1 <= 50 else math.log(n_features + 1) / math.log(50)
     return longest * np.arange(n_labels) / max(n_labels - 1, 1)
 
@@ -250,14 +238,7 @@ def label_places(n_labels: int, n_features: int) -> np.ndarray:
 def best_vote(W: np.ndarray, E: np.ndarray) -> float:
     """Weight c that minimises ``sum W exp((2 E - 1) c)``; 0 where no positive one lowers it.
 
-    There must be an E above one half.
-
-    Examples
-    --------
-    With all right or all wrong it is that of AdaBoost, ``ln(3) / 2``:
-
-    >>> round(best_vote(np.array([0.75, 0.25]), np.array([0.0, 1.0])), 6)
-    0.549306
+    There must be an E above one half. With all right or all wrong it is that of AdaBoost.
     """
     a = 2.0 * E.ravel() - 1.0
     w = W.ravel()
@@ -298,13 +279,7 @@ def weighted_machine(
 
 
 def best_intercept(F: np.ndarray, T: np.ndarray, costs: np.ndarray) -> float:
-    """Intercept b that minimises ``sum costs max(0, 1 - T (F + b))``; the middle where an interval does.
-
-    Examples
-    --------
-    >>> best_intercept(np.array([0.0, 1.0, 5.0]), np.array([-1.0, 1.0, 1.0]), np.ones(3))
-    -0.5
-    """
+    """Intercept b that minimises ``sum costs max(0, 1 - T (F + b))``; the middle where an interval does."""
     used = costs.ravel() > 0
     at, cost, t = (T - F).ravel()[used], costs.ravel()[used], T.ravel()[used]  # where each slack begins
     order = np.argsort(at, kind="stable")
@@ -317,13 +292,7 @@ def best_intercept(F: np.ndarray, T: np.ndarray, costs: np.ndarray) -> float:
 
 
 def balanced_box(B: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Nearest matrix within limits whose entries add up to 0; the limits must allow one.
-
-    Examples
-    --------
-    >>> balanced_box(np.array([3.0, -1.0]), np.array([0.0, -2.0]), np.array([2.0, 0.0])).round(9)
-    array([ 2., -2.])
-    """
+    """Nearest matrix within limits whose entries add up to 0; the limits must allow one."""
 
     def total(shift: float) -> float:
         return float(np.clip(B - shift, low, high).sum())

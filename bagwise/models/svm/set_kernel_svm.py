@@ -6,12 +6,11 @@ import numpy as np
 
 from bagwise.bags import Bags
 from bagwise.base import Traits
-from bagwise.base.parameters import JOBS, Choice, Device, Number
+from bagwise.base.parameters import Choice, Device, Number
 from bagwise.compute.segment import segment_sum
 from bagwise.compute.threads import small_products
 from bagwise.models.svm.base import (
-    MACHINE,
-    SCALING,
+    MACHINES,
     ScaledClassifier,
     machines_on,
     resolve_gamma,
@@ -116,13 +115,11 @@ class SetKernelSVM(ScaledClassifier):
 
     _parameters = {
         "weights": Choice("equal", "graph"),
-        **MACHINE,
+        **MACHINES,
         "normalization": Choice("spread", "cosine", "mean", "sqrt", "none"),
         "graph_distance": Choice("gaussian", "squared"),
         "edge_threshold": (Choice(None), Number(0)),
-        "scaling": SCALING,
         "device": Device(),
-        "n_jobs": JOBS,
     }
 
     def __init__(
@@ -183,9 +180,7 @@ class SetKernelSVM(ScaledClassifier):
             s = np.sqrt(s) if self.normalization == "sqrt" else s
         return W / np.repeat(np.where(s > 0, s, 1.0), np.diff(offsets))
 
-    @property
-    def _width(self):
-        return 1  # `set_kernel` goes block by block on its own
+    _width = 1  # `set_kernel` goes block by block on its own
 
     def _score(self, X, offsets):
         if len(self.support_) == 0:  # every label is constant

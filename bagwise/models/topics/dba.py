@@ -162,7 +162,7 @@ class DBA(TopicClassifier):
         what = f"probabilities of {bags.n_instances:,} instances for {sets.shape[1]:,} labels"
         check_memory(32.0 * bags.n_instances * sets.shape[1], what, advice)
         self.words_ = learn_words("X", bags, self.words, self.n_words, rng)
-        model, _, self.objective_ = fit_alignment(
+        model, self.objective_ = fit_alignment(
             word_counts(bags.X, self.words_),
             bags.offsets,
             sets,
@@ -235,13 +235,7 @@ class Bound(NamedTuple):
 
 
 def slope_of_bound(e: np.ndarray) -> np.ndarray:
-    """h(e) = tanh(e / 2) / (4 e), 1/8 at 0.
-
-    Examples
-    --------
-    >>> slope_of_bound(np.array([0.0, 2.0])).round(4)
-    array([0.125 , 0.0952])
-    """
+    """h(e) = tanh(e / 2) / (4 e), 1/8 at 0."""
     small = np.abs(e) < 1e-6
     safe = np.where(small, 1.0, e)
     return np.where(small, 0.125, np.tanh(safe / 2.0) / (4.0 * safe))
@@ -356,8 +350,8 @@ def fit_alignment(
     max_iter: int,
     tol: float,
     max_inner: int,
-) -> tuple[Alignment, np.ndarray, np.ndarray]:
-    """EM from instances spread evenly over the sets of their bags; model, phi and the history of the bound.
+) -> tuple[Alignment, np.ndarray]:
+    """EM from instances spread evenly over the sets of their bags; model and the history of the bound.
 
     ``sets`` has a column for each component, the first ``n_labels`` of which are labels.
     """
@@ -378,7 +372,7 @@ def fit_alignment(
         if len(history) > 1 and history[-1] - history[-2] < tol * abs(history[-2]):
             break
         model = m_step(counts, phi, bags, Y, model, settings)
-    return model, phi, np.array(history)
+    return model, np.array(history)
 
 
 def infer(log_lik: np.ndarray, offsets: np.ndarray, alpha: float, max_sweeps: int = 100) -> np.ndarray:

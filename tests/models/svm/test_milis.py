@@ -21,7 +21,7 @@ def loss(S, rows, t, w, b):
 
 @pytest.mark.parametrize("cells", [1, 100, 1 << 21])
 def test_density_of_negatives_equals_loops(cells, monkeypatch):
-    monkeypatch.setattr("bagwise.models.svm.milis.CELLS", cells)
+    monkeypatch.setattr("bagwise.models.svm.base.CELLS", cells)
     bags, y, _ = planted(10)
     Y = np.column_stack([y, 1 - y, np.ones_like(y)])
     expected = np.zeros((bags.n_instances, 3))
