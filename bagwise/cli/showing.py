@@ -45,7 +45,7 @@ def demo(
     say()
     say("How well they do on the new bags (an arrow points to where better values lie):")
     say()
-    show_table(partial(bagwise.report.plots_table, result["rows"]), transpose=True)
+    show_table(partial(bagwise.report.comparison_table, result["rows"]), transpose=True)
     say()
     say(
         "Instance accuracy is the share of pictures whose digit is found; given labels, when the list of "

@@ -8,9 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bagwise.datasets import make_miml
-from bagwise.models.mm_mil.estimator import MMMIL
-from bagwise.models.ored.estimator import ORedLogisticRegression
-from bagwise.models.simple.one_vs_rest import OneVsRestMIL
+from bagwise.models import MMMIL, OneVsRestMIL, ORedLogisticRegression
 from bagwise.preprocessing import OnInstances
 
 
