@@ -11,10 +11,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import papers.methods as room
+from bagwise.compute.memo import remembered
 from bagwise.datasets import make_miml
 from bagwise.errors import DataError
 from bagwise.metrics import get_scorer
 from bagwise.model_selection import MultilabelKFold
+from bagwise.models import MIMLKNN
 from bagwise.preprocessing import OnInstances
 from bagwise.registry import get_estimator
 from papers.methods import fit_model, search
@@ -126,6 +128,25 @@ def test_rounds_give_up_poor_settings_and_the_last_one_settles_it():
     assert fitted.max_iter == 20  # not that of the trials
     with pytest.raises(DataError, match="params and keep"):
         search(model, {**spec, "rounds": [{"keep": 1.0}]}, DATA.bags, DATA.Y, 0)
+
+
+def test_what_settings_have_in_common_is_computed_once():
+    calls = []
+
+    @remembered
+    def sums(X):
+        calls.append(len(X))
+        return X.sum(axis=0)
+
+    class Counted(MIMLKNN):
+        def _fit(self, bags, Y):
+            sums(bags.X)
+            super()._fit(bags, Y)
+
+    grid = {"n_references": [2, 3, 4], "n_citers": [2, 3, 4]}
+    search(Counted(), {"grid": grid, "cv": 2, "scoring": "average_precision"}, DATA.bags, DATA.Y, 0)
+    assert len(calls) == 3  # two folds, and all bags; 19 without sharing
+    assert calls[0] + calls[1] == calls[2] == DATA.bags.n_instances
 
 
 def test_unknown_keys_are_named():
