@@ -130,7 +130,7 @@ def test_imports_of_what_is_always_there_stand_on_top(path):
 
 
 def test_blocks_say_what_they_are():
-    asked = re.compile(r"hasattr\([^()]*, \"(store|shards|block|card|tensor)\"\)")
+    asked = re.compile(r"hasattr\([^()]*, \"(store|shards|block|gpu|tensor)\"\)")
     assert not [name_of(path) for path in FILES if asked.search(path.read_text(encoding="utf-8"))]
 
 
