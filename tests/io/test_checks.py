@@ -21,8 +21,7 @@ from bagwise.io._source import check_finite, check_unique_ids, damaged
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize("place", [(0, 0), (2, 1), (4, 2)])
-def test_first_bad_value_is_named(monkeypatch, value, make, place):
-    monkeypatch.setattr("bagwise.bags._rows._BLOCK", 4)  # so that blocks end within rows
+def test_first_bad_value_is_named(value, make, place):
     X = np.arange(1.0, 16.0).reshape(5, 3)
     X[place] = value
     X[4, 2] = value
