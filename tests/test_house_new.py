@@ -232,8 +232,8 @@ def test_tests_go_through_front_doors(path):
     ``bagwise.models.ored``; tests of the whole house, and helpers that build data for several rooms, lie in
     ``tests/`` itself and have no room of their own. Where a public name is missing, the room gets it.
 
-    Imports are what is looked at. A limit that a test makes small, so that small data pass it, is named by its
-    place in ``monkeypatch.setattr("bagwise...", ...)``.
+    Imports are what is looked at. A limit that a test makes small, so that small data pass it, is named by
+    its place in ``monkeypatch.setattr("bagwise...", ...)``.
     """
     used = {what for node in ast.walk(tree_of(path)) for what in imported(node)}
     foreign = {what for what in used if what.partition(".")[0] == "bagwise" and not is_public(what)}
