@@ -81,7 +81,7 @@ def audio_formats(folder):
     """The same for other formats and rates, with their decoding and resampling, and for calls."""
     import soundfile
 
-    from bagwise.datasets.media import make_recordings
+    from bagwise.datasets import make_recordings
 
     noise = folder / "noise.wav"
     _write_noise(noise, 600, 48_000)
@@ -104,7 +104,7 @@ def audio_quality(folder):
     """Share of generated calls that `annotate` names right, learned from the labels of recordings alone."""
     import numpy as np
 
-    from bagwise.datasets.media import make_recordings
+    from bagwise.datasets import make_recordings
     from bagwise.media import AudioToBags, find_files
     from bagwise.models import BagClassifier, ORedLogisticRegression
 
@@ -168,7 +168,7 @@ def _write_noise(path, seconds, rate):
 
 def pictures(folder):
     """Pictures of 512 x 512 per second of one core, cut by a grid and into superpixels."""
-    from bagwise.datasets.media import make_collages
+    from bagwise.datasets import make_collages
 
     make_collages(folder, 40, patch=128, patches=4)
     for cut in ("grid", "superpixels"):
@@ -191,7 +191,7 @@ def pictures_work(folder, cut):
 
 def text(folder):
     """MB of text per second of one core, and those of scikit-learn's hashing of the same sentences."""
-    from bagwise.datasets.media import make_documents
+    from bagwise.datasets import make_documents
 
     make_documents(folder, 200, sentences=(400, 600))
     size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
@@ -325,13 +325,13 @@ def quality(folder):
 def quality_work(name, folder):
     import numpy as np
 
-    import bagwise.datasets.media as generated
+    from bagwise import datasets
     from bagwise.inspection import label_names
     from bagwise.media import gather
     from bagwise.models import BagClassifier
 
     maker, n, settings, params = KINDS[name]
-    make = getattr(generated, maker)
+    make = getattr(datasets, maker)
     folder = Path(folder)
     make(folder / "old", n, labels=folder / "old.csv", **settings)
     truth = make(folder / "new", 60, labels=folder / "new.csv", random_state=1, **settings)

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 from bagwise import Dataset
-from bagwise.datasets.media import make_collages, make_documents, make_slides
+from bagwise.datasets import make_collages, make_documents, make_slides
 from bagwise.media import EmbeddingsToBags, ImagesToBags, TextToBags, find_files
 from bagwise.media.labels import instance_labels
 from bagwise.media.labels.span import Span

@@ -99,15 +99,14 @@ def library_forest(
 @contextmanager
 def forests_by(grow):
     """BagClassifier with this in place of ``grow_forest``."""
-    from bagwise.compute.torch_move import fitting
-    from bagwise.models.auto import instances
+    from bagwise.models.auto import fit, fit_instances
 
-    before = instances.grow_forest
-    instances.grow_forest = fitting.grow_forest = grow
+    before = fit.grow_forest
+    fit.grow_forest = fit_instances.grow_forest = grow
     try:
         yield
     finally:
-        instances.grow_forest = fitting.grow_forest = before
+        fit.grow_forest = fit_instances.grow_forest = before
 
 
 def trees(given):

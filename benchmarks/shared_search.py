@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 
 import papers.methods as room
-from bagwise.datasets.synthetic import make_miml
+from bagwise.datasets import make_miml
 from bagwise.registry import get_estimator
 
 ROUNDS = 2

@@ -289,15 +289,8 @@ def _each(steps: Any, times: int) -> None:
 def mm_mil(times: int, quick: bool) -> None:
     """The losses of MM-MIL alone, within a pass, and in whole fits."""
     from bagwise.models import MMMIL
+    from bagwise.models.mm_mil.gpu import Answers, FeaturesOf, GpuFeatures, losses
 
-    try:
-        from bagwise.models.mm_mil.gpu import Answers, FeaturesOf, losses
-        from bagwise.models.mm_mil.gpu import GpuFeatures as Features
-    except ImportError:
-        from bagwise.models.mm_mil import gpu
-
-        Answers, losses, FeaturesOf = gpu.Answers, gpu.losses, gpu.FeaturesOf
-        Features = getattr(gpu, "GPUFeatures", None) or gpu.Features
     shapes = (
         (100_000, 10, 3, 5),
         (10_000, 10, 3, 15),
@@ -315,7 +308,7 @@ def mm_mil(times: int, quick: bool) -> None:
     n_bags, n_labels, d, M = (10_000 if quick else 100_000), 5, 100, 3
     bags, Y = _sets(n_bags, 10, d, n_labels, 2)
     scaling = learn_scaling(bags.X[:100_000], "standard")
-    answers = Answers(Features(bags.X, FeaturesOf(GPU, scaling), d), bags.offsets, Y)
+    answers = Answers(GpuFeatures(bags.X, FeaturesOf(GPU, scaling), d), bags.offsets, Y)
     rng = np.random.default_rng(0)
     asked = [("losses", label, 0.1 * rng.normal(size=(d + 1, 2 * M)), 3.0, None) for label in range(n_labels)]
     beside(f"MM-MIL value and gradient, {n_bags} bags x 10 x 100, 5 labels", partial(answers, asked), times)

@@ -15,7 +15,6 @@ import pytest
 from scipy import sparse
 
 from bagwise import Bags, Dataset
-from bagwise.bags import _store as folder
 from bagwise.errors import DataError, StorageError
 from bagwise.io import read, write
 from bagwise.utils import files
@@ -111,7 +110,8 @@ def full_disk(tmp_path_factory):
                 print(type(error).__name__, error)
             print("next")
     """
-    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, paths)]
+    # -B: or the limit cuts our compiled modules short as well
+    command = [sys.executable, "-B", "-c", textwrap.dedent(code), *map(str, paths)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return dict(zip(FORMATS, zip(paths, done.stdout.split("next\n"))))
@@ -177,11 +177,10 @@ def test_a_save_that_is_stopped_anywhere_loses_nothing(tmp_path, monkeypatch, ki
                 (os, "rename"),
                 (os, "unlink"),
                 (os, "fsync"),
+                (os, "listdir"),  # after a kill nobody tidies up
                 (np, "save"),
             ]:
                 patched.setattr(module, name, counted(getattr(module, name)))
-            # after a kill nobody tidies up
-            patched.setattr(folder, "_remove_others", counted(folder._remove_others))
             try:
                 small(kind, n=1).save(place)
                 stopped = False
@@ -378,14 +377,3 @@ def test_small_files_are_read_with_little_address_space(tmp_path):
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, env=environment
     )
     assert done.stdout == "read\n", done.stderr[-2000:]
-
-
-def test_a_file_that_grows_or_does_not_know_its_size(tmp_path):
-    from bagwise.io._source import read_bytes
-
-    assert len(read_bytes("/proc/self/status")) > 100  # says that it has 0 bytes
-    path = tmp_path / "x"
-    path.write_bytes(b"x" * 1000)
-    assert len(read_bytes(path)) == len(read_bytes(path, 1000)) == 1000
-    with pytest.raises(DataError, match="more than 999 bytes"):
-        read_bytes(path, 999)

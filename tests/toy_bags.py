@@ -52,3 +52,13 @@ def miml(n_bags=24, n_labels=3, d=4, seed=0, largest=5):
 
 def rbf(A, B, gamma):
     return np.exp(-gamma * ((A[:, None, :] - B[None, :, :]) ** 2).sum(axis=2))
+
+
+def two_sets(seed=0):
+    """Two sets of bags far from the origin, as X, offsets, Z, z_offsets."""
+    rng = np.random.default_rng(seed)
+    sets = []
+    for n_bags in (17, 11):
+        offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 9, n_bags))])
+        sets += [rng.normal(size=(offsets[-1], 4)) + 5.0, offsets]
+    return sets

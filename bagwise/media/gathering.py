@@ -103,7 +103,7 @@ def gather(
     Examples
     --------
     >>> import tempfile
-    >>> from bagwise.datasets.media import make_documents
+    >>> from bagwise.datasets import make_documents
     >>> folder = tempfile.mkdtemp()
     >>> _ = make_documents(f"{folder}/articles", 4, labels=f"{folder}/topics.csv")
     >>> data = gather(f"{folder}/articles", f"{folder}/topics.csv", cache=False)

@@ -50,7 +50,7 @@ class Pieces:
     Examples
     --------
     >>> import tempfile
-    >>> from bagwise.datasets.media import make_documents
+    >>> from bagwise.datasets import make_documents
     >>> folder = tempfile.mkdtemp()
     >>> _ = make_documents(f"{folder}/articles", 4, labels=f"{folder}/topics.csv")
     >>> pieces = Pieces(f"{folder}/articles", f"{folder}/topics.csv", cache=False)

@@ -11,6 +11,7 @@ from scipy import sparse
 from sklearn.model_selection import KFold, train_test_split
 
 from bagwise import Bags, MultiViewBags
+from bagwise.bags import _rows, first_not_finite
 from bagwise.errors import DataError
 
 
@@ -282,3 +283,15 @@ def test_view_errors():
         np.asarray(mv)
     with pytest.raises(DataError, match="at least one view"):
         MultiViewBags({})
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("place", [(0, 0), (2, 1), (4, 2)])
+def test_first_value_that_is_not_finite(monkeypatch, value, make, place):
+    monkeypatch.setattr(_rows, "_BLOCK", 4)  # so that blocks end within rows
+    X = np.arange(1.0, 16.0).reshape(5, 3)
+    assert first_not_finite(make(X)) is None
+    X[place] = value
+    X[4, 2] = value
+    assert first_not_finite(make(X)) == place

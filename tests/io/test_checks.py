@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from random_sets import small_set
 from scipy import sparse
 
+from bagwise.bags import first_not_finite
 from bagwise.errors import DataError
 from bagwise.io import write
 from bagwise.io._parquet_pages import claimed_bytes
@@ -20,8 +21,7 @@ from bagwise.io._source import check_finite, check_unique_ids, damaged
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize("place", [(0, 0), (2, 1), (4, 2)])
-def test_first_bad_value_is_named(monkeypatch, value, make, place):
-    monkeypatch.setattr("bagwise.bags._rows._BLOCK", 4)  # so that blocks end within rows
+def test_first_bad_value_is_named(value, make, place):
     X = np.arange(1.0, 16.0).reshape(5, 3)
     X[place] = value
     X[4, 2] = value
@@ -35,11 +35,22 @@ def test_bad_value_after_an_empty_bag():
         check_finite(np.array([[1.0], [np.nan]]), [0, 1, 1, 2], None, "f.x", feature_names=["w"])
 
 
-def test_large_values_are_finite():
-    check_finite(np.full((3, 2), 3e38, dtype=np.float32), [0, 3], ["a"], "f.x")
-    check_finite(np.full((3, 2), 1.7e308), [0, 3], ["a"], "f.x")
-    check_finite(np.empty((0, 2)), [0], [], "f.x")
-    check_finite(np.empty((2, 0)), [0, 2], ["a"], "f.x")
+@pytest.mark.parametrize(("dtype", "large"), [(np.float32, 3e38), (np.float64, 1.7e308)])
+def test_large_values_are_finite(dtype, large):
+    X = np.full((3, 2), large, dtype=dtype)
+    with np.errstate(over="ignore"):
+        assert np.isinf(X.sum())  # which is what is looked at first
+    assert first_not_finite(X) is None
+    check_finite(X, [0, 3], ["a"], "f.x")
+    X[2, 1] = np.inf
+    with pytest.raises(DataError, match="bag 'a', feature 1 is inf"):
+        check_finite(X, [0, 3], ["a"], "f.x")
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (2, 0)])
+def test_no_values_are_finite(shape):
+    assert first_not_finite(np.empty(shape)) is None
+    assert first_not_finite(sparse.csr_array(shape)) is None
 
 
 @given(st.lists(st.integers(0, 5)))

@@ -11,6 +11,7 @@ from random_sets import assert_same, small_set
 from bagwise import Bags, Dataset
 from bagwise.errors import DataError
 from bagwise.io import formats, read, write
+from bagwise.io._source import read_bytes
 from bagwise.io.files import _FORMATS, _find
 
 
@@ -162,3 +163,12 @@ def test_what_could_not_be_read_is_not_written(tmp_path, suffix):
     with pytest.raises(DataError, match="the bag id 'a' occurs twice"):
         write(plain_set()[[0, 0]], tmp_path / f"set{suffix}")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_grows_or_does_not_know_its_size(tmp_path):
+    assert len(read_bytes("/proc/self/status")) > 100  # says that it has 0 bytes
+    path = tmp_path / "x"
+    path.write_bytes(b"x" * 1000)
+    assert len(read_bytes(path)) == len(read_bytes(path, 1000)) == 1000
+    with pytest.raises(DataError, match="more than 999 bytes"):
+        read_bytes(path, 999)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, ParameterGrid, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import papers.methods as room
-from bagwise.compute.memo import remembered, shared_work, unchanging
-from bagwise.datasets.synthetic import make_miml
+from bagwise.compute.memo import remembered
+from bagwise.datasets import make_miml
 from bagwise.errors import DataError
 from bagwise.metrics import get_scorer
 from bagwise.model_selection import MultilabelKFold
+from bagwise.models import MIMLKNN
 from bagwise.preprocessing import OnInstances
 from bagwise.registry import get_estimator
 from papers.methods import fit_model, search
@@ -83,36 +82,6 @@ def test_sharing_changes_no_bit_of_any_score(name, monkeypatch):
     assert np.array_equal(answers["shared"], answers["alone"])
 
 
-def test_starts_and_features_of_mm_mil_are_those_of_a_width_and_a_penalty(monkeypatch):
-    from bagwise.models.mm_mil import fit, fit_features
-
-    calls = {"kernel_of": 0, "inherited_expert": 0}
-
-    def counted(where, name):
-        inner = getattr(where, name)
-
-        def call(*given):
-            calls[name] += 1
-            return inner(*given)
-
-        monkeypatch.setattr(where, name, call)
-
-    counted(fit_features, "kernel_of")
-    counted(fit, "inherited_expert")
-    grid = {
-        "width_scale": [0.3, 1.0],
-        "gate_penalty": [0.01, 0.1],
-        "expert_penalty": [0.1],
-        "n_clusters": [1, 2],
-    }
-    model = get_estimator("MMMIL")(kernel="rbf", n_init=1, max_iter=2, random_state=0)
-    spec = {"grid": grid, "cv": 2, "scoring": "roc_auc"}
-    with pytest.warns(ConvergenceWarning):
-        search(model, spec, DATA.bags, DATA.Y[:, 0], 0)
-    # two widths in two folds, and the chosen one on all bags; 17 each without sharing
-    assert calls == {"kernel_of": 5, "inherited_expert": 5}
-
-
 def test_classes_and_steps_before_the_model():
     y = DATA.Y[:, 0]
     whole = make_pipeline(OnInstances(StandardScaler()), get_estimator("SetKernelSVM")())
@@ -161,95 +130,28 @@ def test_rounds_give_up_poor_settings_and_the_last_one_settles_it():
         search(model, {**spec, "rounds": [{"keep": 1.0}]}, DATA.bags, DATA.Y, 0)
 
 
-def test_what_settings_have_in_common_is_computed_once(monkeypatch):
-    from bagwise.models.distance import base
-
+def test_what_settings_have_in_common_is_computed_once():
     calls = []
 
-    def counted(X, offsets, *others, **settings):
-        calls.append(len(offsets) - 1)
-        return inner(X, offsets, *others, **settings)
+    @remembered
+    def sums(X):
+        calls.append(len(X))
+        return X.sum(axis=0)
 
-    inner = base.hausdorff_distances.__wrapped__
-    counted.__module__, counted.__qualname__ = "here", "counted"
-    monkeypatch.setattr(base, "hausdorff_distances", remembered(counted))
-    spec = {
-        "grid": {"n_references": [2, 3, 4], "n_citers": [2, 3, 4]},
-        "cv": 2,
-        "scoring": "average_precision",
-    }
-    search(get_estimator("MIMLKNN")(), spec, DATA.bags, DATA.Y, 0)
-    assert len(calls) == 5  # training and test part of two folds, and all bags; 37 without sharing
+    class Counted(MIMLKNN):
+        def _fit(self, bags, Y):
+            sums(bags.X)
+            super()._fit(bags, Y)
+
+    grid = {"n_references": [2, 3, 4], "n_citers": [2, 3, 4]}
+    search(Counted(), {"grid": grid, "cv": 2, "scoring": "average_precision"}, DATA.bags, DATA.Y, 0)
+    assert len(calls) == 3  # two folds, and all bags; 19 without sharing
+    assert calls[0] + calls[1] == calls[2] == DATA.bags.n_instances
 
 
 def test_unknown_keys_are_named():
     with pytest.raises(DataError, match="'grinds'"):
         fit_model({"estimator": "MIMLKNN", "search": {"grinds": {}}}, DATA.bags, DATA.Y, 0)
-
-
-# ---------------------------------------------------------------------- the memory behind it
-
-
-def test_memory_compares_contents_and_forgets_the_longest_unused():
-    calls = []
-
-    @remembered
-    def work(x, *, by=1.0):
-        calls.append(by)
-        return x * by
-
-    x = np.arange(1000.0)
-    with shared_work(limit=20_000):
-        first = work(x, by=2.0)
-        assert work(x.copy(), by=2.0) is first
-        assert not first.flags.writeable
-        assert work(x, by=np.float64(2.0)) is not first  # another type is another argument
-        work(x, by=3.0), work(x, by=4.0)
-        work(x, by=2.0)
-    assert calls == [2.0, 2.0, 3.0, 4.0, 2.0]
-    assert work(x, by=2.0).flags.writeable  # outside, nothing is kept
-    with shared_work(), pytest.raises(TypeError, match="list"):
-        work([1.0])
-
-
-def test_arrays_that_do_not_change_are_looked_at_once():
-    @dataclass(frozen=True)
-    class Scale:
-        by: np.ndarray
-
-    calls = []
-
-    @remembered
-    def scaled(x, scale):
-        calls.append(len(x))
-        return x * scale.by, scale
-
-    x, scale = np.arange(5.0), Scale(np.full(5, 2.0))
-    unchanging(x)  # outside it says nothing
-    with shared_work():
-        unchanging(x)
-        first, told = scaled(x, scale)
-        x[0] = 7.0  # the promise is broken, so nobody looks
-        assert scaled(x, scale)[0] is first
-        assert scaled(np.arange(5.0), Scale(np.full(5, 2.0)))[0] is first  # the same contents elsewhere
-        assert not told.by.flags.writeable
-        again, _ = scaled(first, scale)  # a result: known without looking
-        assert scaled(first, scale)[0] is again
-        assert scaled(x.copy(), scale)[0] is not first
-    assert calls == [5, 5, 5]
-
-
-def test_what_is_larger_than_the_memory_is_not_kept():
-    calls = []
-
-    @remembered
-    def ones(n):
-        calls.append(n)
-        return np.ones(n)
-
-    with shared_work(limit=100):
-        ones(1000), ones(1000)
-    assert calls == [1000, 1000]
 
 
 def test_features_are_divided_by_what_serves_mimlfast_best():

@@ -171,7 +171,7 @@ def fit_rankers(
 
     Examples
     --------
-    >>> from bagwise.datasets.synthetic import make_miml
+    >>> from bagwise.datasets import make_miml
     >>> data = make_miml(n_bags=90, random_state=0)
     >>> folds = [(np.arange(45), np.arange(45, 90)), (np.arange(45, 90), np.arange(45))]
     >>> model, answers, facts = fit_rankers(data.bags, data.Y, folds, seed=0, n_jobs=None)

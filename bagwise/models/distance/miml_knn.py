@@ -72,7 +72,7 @@ class MIMLKNN(DistanceClassifier):
 
     Examples
     --------
-    >>> from bagwise.datasets.synthetic import make_miml
+    >>> from bagwise.datasets import make_miml
     >>> data = make_miml(n_bags=120, random_state=0)
     >>> model = MIMLKNN(5, 5).fit(data.bags, data.Y)
     >>> bool((model.predict(data.bags) == data.Y).mean() > 0.8)

@@ -62,7 +62,7 @@ class MIMLNN(DistanceClassifier):
 
     Examples
     --------
-    >>> from bagwise.datasets.synthetic import make_miml
+    >>> from bagwise.datasets import make_miml
     >>> data = make_miml(n_bags=120, random_state=0)
     >>> model = MIMLNN(random_state=0).fit(data.bags, data.Y)
     >>> model.coef_.shape[0]

@@ -69,7 +69,7 @@ class MIMLRBF(DistanceClassifier):
 
     Examples
     --------
-    >>> from bagwise.datasets.synthetic import make_miml
+    >>> from bagwise.datasets import make_miml
     >>> data = make_miml(n_bags=120, random_state=0)
     >>> model = MIMLRBF(random_state=0).fit(data.bags, data.Y)
     >>> len(model.medoids_) == sum(np.ceil(0.1 * data.Y.sum(axis=0)).astype(int).tolist())

@@ -81,7 +81,7 @@ class MIMLSVM(DistanceClassifier):
 
     Examples
     --------
-    >>> from bagwise.datasets.synthetic import make_miml
+    >>> from bagwise.datasets import make_miml
     >>> data = make_miml(n_bags=120, random_state=0)
     >>> model = MIMLSVM(gamma="scale", random_state=0).fit(data.bags, data.Y)
     >>> len(model.medoids_)

@@ -88,7 +88,7 @@ class EMDD(ConceptClassifier):
 
     Examples
     --------
-    >>> from bagwise.datasets.synthetic import make_miml
+    >>> from bagwise.datasets import make_miml
     >>> data = make_miml(n_bags=60, random_state=0)
     >>> model = EMDD(n_starts=10, random_state=0).fit(data.bags, data.Y)
     >>> bool((model.predict(data.bags) == data.Y).mean() > 0.9)

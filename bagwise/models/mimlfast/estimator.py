@@ -150,7 +150,7 @@ class MIMLFast(MIMLClassifier):
 
     Examples
     --------
-    >>> from bagwise.datasets.synthetic import make_miml
+    >>> from bagwise.datasets import make_miml
     >>> data = make_miml(n_bags=120, random_state=0)
     >>> model = MIMLFast(n_components=20, n_sub_concepts=1, random_state=0).fit(data.bags, data.Y)
     >>> bool((model.predict(data.bags) == data.Y).mean() > 0.9)

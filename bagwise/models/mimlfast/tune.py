@@ -126,7 +126,7 @@ def select_mimlfast(
 
     Examples
     --------
-    >>> from bagwise.datasets.synthetic import make_miml
+    >>> from bagwise.datasets import make_miml
     >>> data = make_miml(n_bags=60, random_state=0)
     >>> grid = {"n_components": [10], "n_sub_concepts": [1, 2]}
     >>> choice = select_mimlfast(data.bags, data.Y, grid=grid)

@@ -64,7 +64,7 @@ class PooledClassifier(MIMLClassifier):
 
     Examples
     --------
-    >>> from bagwise.datasets.synthetic import make_miml
+    >>> from bagwise.datasets import make_miml
     >>> from sklearn.linear_model import LogisticRegression
     >>> data = make_miml(n_bags=200, random_state=0)
     >>> model = PooledClassifier(random_state=0).fit(data.bags[:150], data.Y[:150])

@@ -62,7 +62,7 @@ class PooledLogisticRegression(MIMLClassifier):
 
     Examples
     --------
-    >>> from bagwise.datasets.synthetic import make_miml
+    >>> from bagwise.datasets import make_miml
     >>> data = make_miml(n_bags=200, random_state=0)
     >>> model = PooledLogisticRegression().fit(data.bags[:150], data.Y[:150])
     >>> bool((model.predict(data.bags[150:]) == data.Y[150:]).mean() > 0.75)

@@ -95,7 +95,7 @@ class M3MIML(InstanceClassifier):
 
     Examples
     --------
-    >>> from bagwise.datasets.synthetic import make_miml
+    >>> from bagwise.datasets import make_miml
     >>> data = make_miml(n_bags=60, random_state=0)
     >>> model = M3MIML(C=8.0).fit(data.bags, data.Y)
     >>> bool((model.predict(data.bags) == data.Y).mean() > 0.8)

@@ -126,7 +126,7 @@ class MILES(PrototypeClassifier, InstanceClassifier):
 
     Examples
     --------
-    >>> from bagwise.datasets.synthetic import make_miml
+    >>> from bagwise.datasets import make_miml
     >>> data = make_miml(n_bags=120, random_state=0)
     >>> model = MILES(penalty=0.2).fit(data.bags, data.Y)
     >>> bool((model.predict(data.bags) == data.Y).mean() > 0.9)

@@ -4,13 +4,19 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import MinMaxScaler, Normalizer
 from sklearn.svm import SVC
 
 import bagwise
 from bagwise import Bags
 from bagwise.checks import sample_bags
+from bagwise.compute.memo import remembered, shared_work
+from bagwise.datasets import make_miml
+from bagwise.metrics import get_scorer
+from bagwise.model_selection import MultilabelKFold
 from bagwise.models import MIMLKNN, MIMLNN, MIMLRBF, MIMLSVM
+from bagwise.models.distance import base
 from bagwise.models.distance.base import k_medoids, n_medoids, nearest
 
 FAMILY = [MIMLSVM, MIMLKNN, MIMLRBF, MIMLNN]
@@ -397,3 +403,23 @@ def test_settings_without_meaning(cls, parameters):
     bags, Y = sample_bags(10)
     with pytest.raises(ValueError, match=next(iter(parameters))):
         cls(**parameters).fit(bags, Y)
+
+
+def test_what_settings_have_in_common_is_computed_once(monkeypatch):
+    calls = []
+
+    def counted(X, offsets, *others, **settings):
+        calls.append(len(offsets) - 1)
+        return inner(X, offsets, *others, **settings)
+
+    inner = base.hausdorff_distances.__wrapped__
+    counted.__module__, counted.__qualname__ = "here", "counted"
+    monkeypatch.setattr(base, "hausdorff_distances", remembered(counted))
+    data = make_miml(n_bags=60, n_labels=3, random_state=0)
+    grid = {"n_references": [2, 3, 4], "n_citers": [2, 3, 4]}
+    folds = MultilabelKFold(2, random_state=0)
+    with shared_work():
+        GridSearchCV(MIMLKNN(), grid, scoring=get_scorer("average_precision"), cv=folds).fit(
+            data.bags, data.Y
+        )
+    assert len(calls) == 5  # training and test part of two folds, and all bags; 37 without sharing

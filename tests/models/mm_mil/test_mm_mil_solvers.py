@@ -4,12 +4,17 @@ import numpy as np
 import pytest
 from mm_mil_problems import faces, label_problem, smooth_objective
 from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
 
+from bagwise.compute.memo import shared_work
 from bagwise.compute.threads import small_products
-from bagwise.models.mm_mil.estimator import MMMIL
+from bagwise.datasets import make_miml
+from bagwise.models import MMMIL
+from bagwise.models.mm_mil import fit, fit_features
 from bagwise.models.mm_mil.fit import solve
 from bagwise.models.mm_mil.fit_em import objective
 from bagwise.models.mm_mil.fit_smooth import cluster, starting_points
@@ -119,3 +124,31 @@ def test_one_cluster_on_single_instances_is_logistic_regression(solver):
     reference = LogisticRegression(C=1.0, tol=1e-10, max_iter=1000).fit(X, y)  # C = 1 / (2 beta)
     np.testing.assert_allclose(model.expert_coef_[0, 0], reference.coef_[0], atol=2e-3)
     np.testing.assert_allclose(model.predict_proba(X), reference.predict_proba(X), atol=1e-3)
+
+
+def test_starts_and_features_of_mm_mil_are_those_of_a_width_and_a_penalty(monkeypatch):
+    calls = {"kernel_of": 0, "inherited_expert": 0}
+
+    def counted(where, name):
+        inner = getattr(where, name)
+
+        def call(*given):
+            calls[name] += 1
+            return inner(*given)
+
+        monkeypatch.setattr(where, name, call)
+
+    counted(fit_features, "kernel_of")
+    counted(fit, "inherited_expert")
+    grid = {
+        "width_scale": [0.3, 1.0],
+        "gate_penalty": [0.01, 0.1],
+        "expert_penalty": [0.1],
+        "n_clusters": [1, 2],
+    }
+    model = MMMIL(kernel="rbf", n_init=1, max_iter=2, random_state=0)
+    data = make_miml(n_bags=60, n_labels=3, random_state=0)
+    with shared_work(), pytest.warns(ConvergenceWarning):
+        GridSearchCV(model, grid, scoring="roc_auc", cv=2).fit(data.bags, data.Y[:, 0])
+    # two widths in two folds, and the chosen one on all bags; 17 each without sharing
+    assert calls == {"kernel_of": 5, "inherited_expert": 5}

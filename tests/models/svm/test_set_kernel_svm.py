@@ -1,5 +1,6 @@
 """Kernels of sets and graphs of instances against double loops."""
 
+import os
 import tracemalloc
 
 import numpy as np
@@ -87,7 +88,7 @@ def test_a_large_bag_needs_no_matrix_of_its_pairs(model):
 
 
 def test_what_cannot_fit_is_refused_with_advice(monkeypatch):
-    monkeypatch.setattr("bagwise.utils.arrays._physical_memory", lambda: 1000.0)
+    monkeypatch.setattr(os, "sysconf", lambda name: 32)  # 32 pages of 32 bytes
     bags, y, _ = planted(40)
     for model in (SetKernelSVM(), MILES()):
         with pytest.raises(MemoryError, match="take a sample of the bags"):
