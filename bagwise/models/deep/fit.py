@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from sklearn.utils import check_random_state
 
-from bagwise.base.blocks import Block, Blocks, gathered
+from bagwise.base.blocks import Block, Blocks, gathered, unweighted
 from bagwise.compute.calibration import Calibration, calibrate
 from bagwise.compute.journal import EMPTIED, current_journal
 from bagwise.compute.parts import report_part
@@ -46,12 +46,11 @@ def learn(
     course = _course(model, Y.shape[1], len(used), bags.n_instances, rng)
     feed = course.feed(bags, Y, weights)
     source = Source(lambda parts, _: iter([(feed, parts)]), bags.n_instances / len(bags))
-    found = train(model, course, source, parts, HeldOut(bags, Y, feed, parts))
-    known = np.where(Y >= 0, found.answers, np.nan)
-    _calibrate(model, known, np.maximum(Y, 0), weights)
+    members, answers, _ = train(model, course, source, parts, HeldOut(bags, Y, feed, parts))
+    _calibrate(model, np.where(Y >= 0, answers, np.nan), np.maximum(Y, 0), weights)
     if more_to_come:
-        model._moments = [member.moments for member in found.members]
-        model._scored = [found.answers[-_LATEST:], Y[-_LATEST:]]
+        model._moments = [member.moments for member in members]
+        model._scored = [answers[-_LATEST:], Y[-_LATEST:]]
 
 
 def learn_from_parts(model: Any, blocks: Blocks) -> None:
@@ -61,13 +60,12 @@ def learn_from_parts(model: Any, blocks: Blocks) -> None:
     parts = tune.held_out_parts(blocks.n_bags, model.n_members, rng, lambda: blocks.labels()[0])
     bytes_per_bag = model.n_features_in_ * shards.dtype.itemsize * n_instances / blocks.n_bags
     parts = fewer_held_out(parts, model.n_members, bytes_per_bag, rng)
-    kind, n_features = model.scaling, model.n_features_in_
-    model._scaling = scaling_of(blocks.map(_instances), kind, n_features, shards.dtype)
+    model._scaling = scaling_of(blocks.map(unweighted), model.scaling, model.n_features_in_, shards.dtype)
     course = _course(model, blocks.n_labels, blocks.n_bags, n_instances, rng)
     source = Source(partial(_mixed_feeds, course, blocks), n_instances / blocks.n_bags, blocks.key)
-    found = train(model, course, source, parts, _gathered(course, blocks, parts))
+    _, answers, Y = train(model, course, source, parts, _gathered(course, blocks, parts))
     always = shards.label_counts == len(shards)
-    _calibrate(model, found.answers, found.Y, always=always, n_bags=len(shards))
+    _calibrate(model, answers, Y, always=always, n_bags=len(shards))
 
 
 def go_on(model: Any, bags: Any, Y: np.ndarray) -> None:
@@ -182,16 +180,13 @@ class HeldOut(NamedTuple):
         return np.flatnonzero(self.parts == k)
 
 
-class Ensemble(NamedTuple):
-    """Trained members; scores of bags by the member that did not see them (else NaN); labels of these."""
+def train(
+    model: Any, course: Course, source: Source, parts: np.ndarray, held: HeldOut
+) -> tuple[list[Trained], np.ndarray, np.ndarray]:
+    """Train all members without the bags that each holds out; it scores these, then learns from all.
 
-    members: list[Trained]
-    answers: np.ndarray
-    Y: np.ndarray
-
-
-def train(model: Any, course: Course, source: Source, parts: np.ndarray, held: HeldOut) -> Ensemble:
-    """Train all members without the bags that each holds out; it scores these, then learns from all."""
+    Trained members; scores of ``held`` bags by the member that did not see them (else NaN); their labels.
+    """
     members = [Member(course.plan, course.settings, course.device, seed) for seed in course.seeds]
     total, answers, Y = model.n_members * model.max_epochs, np.full(held.Y.shape, np.nan), held.Y
     bar = progress("DeepMIML", total, enabled=model.verbose)
@@ -214,7 +209,7 @@ def train(model: Any, course: Course, source: Source, parts: np.ndarray, held: H
     model._pieces = 1
     for kept in ("_moments", "_scored"):  # of pieces learned before
         vars(model).pop(kept, None)
-    return Ensemble(found, answers, Y)
+    return found, answers, Y
 
 
 def _passes(
@@ -287,10 +282,6 @@ def fewer_held_out(parts: np.ndarray, n_members: int, bytes_per_bag: float, rng:
         mine = mine if len(mine) <= most else rng.choice(mine, most, replace=False)
         held[mine] = k
     return held
-
-
-def _instances(block: Block) -> tuple[Any, None]:
-    return block.bags.X, None
 
 
 def _gathered(course: Course, blocks: Blocks, parts: np.ndarray) -> HeldOut:

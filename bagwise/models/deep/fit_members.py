@@ -28,25 +28,8 @@ class AdamW:
     torch's also imports its compiler, which takes 4 s: longer than many a fit.
 
     From then on weights and gradients of the network are views of this object's vectors: `zero` must be
-    called before the first ``backward`` of a step, and gradients of several calls add up.
-
-    Parameters
-    ----------
-    network : nn.Module
-        On the device where it is trained.
-    learning_rate, weight_decay : float
-        Length of a step and, times this length, the share that weights lose in it.
-
-    Examples
-    --------
-    >>> network = nn.Linear(2, 1)
-    >>> optimiser = AdamW(network, 0.1, 0.0)
-    >>> before = network.weight.detach().clone()
-    >>> optimiser.zero()
-    >>> network(torch.ones(1, 2)).sum().backward()
-    >>> optimiser.step()
-    >>> bool(torch.allclose(before - network.weight, torch.tensor(0.1)))
-    True
+    called before the first ``backward`` of a step, and gradients of several calls add up. Weights lose the
+    share ``learning_rate * weight_decay`` in a step.
     """
 
     def __init__(self, network: nn.Module, learning_rate: float, weight_decay: float) -> None:
@@ -127,20 +110,8 @@ class Trained(NamedTuple):
 class Member:
     """One network in training: weights, optimiser, random numbers, and what the bags held out said so far.
 
-    Parameters
-    ----------
-    plan : Plan
-        What the network is made of.
-    settings : Settings
-        How it is trained.
-    device : torch.device
-        Where.
-    seed : int
-        Of weights, order of bags and dropout; other networks trained in between change nothing.
-    start : dict of ndarray, optional
-        Weights to go on from.
-    moments : list of dict, optional
-        What the optimiser remembers of the steps that led to them.
+    The seed is that of weights, order of bags and dropout; other networks trained in between change nothing.
+    It goes on from the weights ``start``, with the ``moments`` of the steps that led to them.
     """
 
     def __init__(
