@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from bagwise.base.blocks import evenly, thinned
 from bagwise.compute.scaling import is_text
 from bagwise.models.gp.fit import learn
-from bagwise.models.gp.fit_features import Training, apply_transform, is_huge, learn_transform, refuse_huge
+from bagwise.models.gp.fit_features import Training, is_huge, learn_transform, transformed
 
 MOST_INSTANCES = 1000  # of one bag that take part in comparisons
 MOST_BAGS = 1000  # that the evidence is taken of; beyond, decompositions cost more than they tell
@@ -61,9 +61,7 @@ def width_grid(bags: Any, transform: str) -> np.ndarray:
     """Eight widths around the median distance between instances, of which at most 1000 are looked at."""
     X = bags.X
     rows = evenly(X.shape[0], 1000)
-    Z = apply_transform(X, transform, learn_transform(X, transform))
-    refuse_huge(Z, bags)
-    Z = Z[rows]
+    Z = transformed(bags, transform, learn_transform(X, transform))[rows]
     Z = Z.toarray() if sparse.issparse(Z) else Z
     squares = np.einsum("ij,ij->i", Z, Z)
     distances = np.maximum(squares[:, None] + squares[None, :] - 2.0 * Z @ Z.T, 0.0)
@@ -78,8 +76,7 @@ def by_evidence(model: Any, bags: Any, Y: np.ndarray, candidates: list[tuple[str
     for transform, width in candidates:
         if transform != last:
             K = None  # another scale: the covariance of the last candidate is no good start
-            X = apply_transform(bags.X, transform, learn_transform(bags.X, transform))
-            refuse_huge(X, bags)
+            X = transformed(bags, transform, learn_transform(bags.X, transform))
             training = Training.of(X, bags.offsets, Y, single=model.assumption == "standard")
         assert training is not None
         found = learn(model, training, width, check_random_state(0), quick=True, K=K)
