@@ -47,7 +47,7 @@ def learn(
     feed = course.feed(bags, Y, weights)
     source = Source(lambda parts, _: iter([(feed, parts)]), bags.n_instances / len(bags))
     members, answers, _ = train(model, course, source, parts, HeldOut(bags, Y, feed, parts))
-    _calibrate(model, np.where(Y >= 0, answers, np.nan), np.maximum(Y, 0), weights)
+    _calibrate(model, answers, Y, weights)
     if more_to_come:
         model._moments = [member.moments for member in members]
         model._scored = [answers[-_LATEST:], Y[-_LATEST:]]
@@ -87,9 +87,8 @@ def go_on(model: Any, bags: Any, Y: np.ndarray) -> None:
     model.members_ = [member.weights for member in trained]
     model._moments, model._scored = [member.moments for member in trained], [answers, labels]
     model._pieces += 1
-    known = np.where(labels >= 0, answers, np.nan)
-    if np.isfinite(known).any(axis=1).sum() >= _ENOUGH:
-        _calibrate(model, known, np.maximum(labels, 0))
+    if ((labels >= 0) & np.isfinite(answers)).any(axis=1).sum() >= _ENOUGH:
+        _calibrate(model, answers, labels)
 
 
 def plan_of(model: Any) -> Plan:
@@ -120,9 +119,10 @@ def _course(
     return Course(plan_of(model), settings, model._scaling, device, seeds, model.refit)
 
 
-def _calibrate(model: Any, scores: np.ndarray, Y: np.ndarray, weights: Any = None, **facts: Any) -> None:
-    found = calibrate(scores, Y, weights, **facts)
-    if not np.isfinite(scores).any():  # too few bags to hold some out: scores stay as they are
+def _calibrate(model: Any, answers: np.ndarray, Y: np.ndarray, weights: Any = None, **facts: Any) -> None:
+    known = np.where(Y >= 0, answers, np.nan)
+    found = calibrate(known, np.maximum(Y, 0), weights, **facts)
+    if not np.isfinite(known).any():  # too few bags to hold some out: scores stay as they are
         found = Calibration(np.ones(Y.shape[1]), np.zeros(Y.shape[1]))
     model.calibration_slope_, model.calibration_intercept_ = found
 
@@ -144,10 +144,6 @@ class Course(NamedTuple):
         """Bags and labels, ready to be handed out in batches."""
         dtype = torch.bfloat16 if self.settings.mixed_precision else torch.float32
         return Feed(bags, self.scaling, self.device, Y, weights, dtype)
-
-    def scores(self, bags: Any, member: Trained) -> np.ndarray:
-        """Scores of bags by one member."""
-        return mean_scores(self.plan, [member.weights], self.scaling, bags, "forward", self.device)
 
     def threads(self, instances_per_bag: float) -> Any:
         """As many threads as the products of a step are worth."""
@@ -197,7 +193,8 @@ def train(
         for k, member in enumerate(found):
             mine = held.of(k)
             if len(mine):
-                answers[mine] = course.scores(held.bags[mine], member)
+                given = [member.weights], course.scaling, held.bags[mine], "forward", course.device
+                answers[mine] = mean_scores(course.plan, *given)
         if course.refit and (held.parts >= 0).any():
             del held  # makes room
             members = [
@@ -266,15 +263,7 @@ def network_pass(
 
 
 def fewer_held_out(parts: np.ndarray, n_members: int, bytes_per_bag: float, rng: Any) -> np.ndarray:
-    """Who holds out which bag, if all of these are to fit `_HELD_OUT` bytes; -1: nobody.
-
-    Examples
-    --------
-    >>> parts = np.arange(1000) % 5
-    >>> held = fewer_held_out(parts, 2, 2.0**28 / 200, np.random.RandomState(0))
-    >>> [int((held == k).sum()) for k in (-1, 0, 1)]
-    [800, 100, 100]
-    """
+    """Who holds out which bag, if all of these are to fit `_HELD_OUT` bytes; -1: nobody."""
     most = max(_LEAST_HELD_OUT, int(_HELD_OUT / max(bytes_per_bag, 1.0)) // n_members)
     held = np.full(len(parts), -1)
     for k in range(n_members):

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from bagwise.compute.stopping import Patience
-from bagwise.models.deep.network import Network, Plan, weights_of
+from bagwise.models.deep.network import Network, Plan, take_weights, weights_of
 from bagwise.models.deep.predict import Batch, Feed
 
 _FIRST, _SECOND, _EPSILON = 0.9, 0.999, 1e-8  # shares kept of mean and mean square, as in the paper
@@ -123,7 +123,7 @@ class Member:
             torch.manual_seed(seed)
             self.network = Network(plan)
             if start is not None:
-                self._load(start)
+                take_weights(self.network, start)
             self.network.to(device)
             self._drawn = self._random_state()
         self.order = np.random.RandomState(seed)
@@ -180,16 +180,12 @@ class Member:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from what `state` gave."""
-        self._load(state["weights"])
+        take_weights(self.network, state["weights"])
         self.optimiser.remember(state["moments"])
         self.history, self.passes = state["history"], state["passes"]
         self.stopping = Patience(**state["stopping"])
         self._drawn = [torch.as_tensor(numbers) for numbers in state["drawn"]]
         self.order.set_state(tuple(state["order"]))
-
-    def _load(self, weights: dict[str, np.ndarray]) -> None:
-        tensors = {name: torch.as_tensor(np.array(value)) for name, value in weights.items()}
-        self.network.load_state_dict(tensors)
 
     @contextmanager
     def _own_random_numbers(self) -> Iterator[None]:
@@ -261,14 +257,7 @@ def held_out_loss(network: Network, feed: Feed, bags: np.ndarray, settings: Sett
 
 
 def bag_losses(name: str, Z: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:
-    """Loss of every bag, for scores ``Z`` and labels ``Y`` of 1, 0 or below 0 (not known).
-
-    Examples
-    --------
-    >>> Z, Y = torch.tensor([[2.0, -1.0, 9.0]]), torch.tensor([[1.0, 0.0, -1.0]])
-    >>> bool(bag_losses("bce", Z, Y) == bag_losses("bce", Z[:, :2], Y[:, :2]))
-    True
-    """
+    """Loss of every bag, for scores ``Z`` and labels ``Y`` of 1, 0 or below 0 (not known)."""
     parts = [_PARTS[part](Z, Y) for part in name.split("+")]
     return sum(parts[1:], start=parts[0])
 

@@ -38,13 +38,6 @@ class Rows:
     def __getstate__(self) -> dict[str, Any]:
         return {"Z": self.Z, "likelihood": self.likelihood, "_last": None, "_single": None}
 
-    @property
-    def single(self) -> np.ndarray:
-        """The features in single precision, for directions that need not be exact."""
-        if self._single is None:
-            self._single = self.Z.astype(np.float32)
-        return self._single
-
     def at(self, w: np.ndarray) -> tuple[float, np.ndarray, Any]:
         """Log-likelihood, gradient by the latent values, and the curvature's state at weights ``w``."""
         if self._last is None or not np.array_equal(self._last[0], w):
@@ -80,10 +73,12 @@ class Rows:
         return self.likelihood.gram_diagonal(self.at(w)[2], self.Z)
 
     def bend(self, w: np.ndarray, V: np.ndarray, single: bool = True) -> np.ndarray:
-        """Z' C Z v of directions (r, m, Q)."""
+        """Z' C Z v of directions (r, m, Q), in single precision where they need not be exact."""
         state, Z = self.at(w)[2], self.Z
         if single:
-            Z = self.single
+            if self._single is None:
+                self._single = Z.astype(np.float32)
+            Z = self._single
             state = state.astype(np.float32) if isinstance(state, np.ndarray) else state
         # all right sides in one product: Z is large and Q small, so reading Z is what takes the time
         r, m, n_labels = V.shape

@@ -84,7 +84,9 @@ class Predictor:
         large = np.diff(offsets) > LARGEST
         small = np.flatnonzero(~large)
         if large.any():
-            weights = self._drawn()
+            own = standard_draws(self.model.rank_, self.model.n_draws)
+            self.step = max(1, min(self.step, CELLS // own.shape[1]))
+            weights = [drawn_weights(w, S, own) for w, S in zip(self.model.weights_.T, self._covariances())]
             for b in np.flatnonzero(large).tolist():
                 rows = X[offsets[b] : offsets[b + 1]]
                 blocks = (
@@ -107,11 +109,6 @@ class Predictor:
         """Covariance of each label's weights, whole or its diagonal."""
         S = self.model.weight_covariance_
         return S.T if S.ndim == 2 else S
-
-    def _drawn(self) -> list[np.ndarray]:
-        draws = standard_draws(self.model.rank_, self.model.n_draws)
-        self.step = max(1, min(self.step, CELLS // draws.shape[1]))
-        return [drawn_weights(w, S, draws) for w, S in zip(self.model.weights_.T, self._covariances())]
 
 
 # ---------------------------------------------------------------------- the largest latent value, Eq. (45)

@@ -167,11 +167,9 @@ def learn_batch(model: Any, bags: Any, Y: np.ndarray) -> None:
     new = np.setdiff1d(np.flatnonzero(Y.any(axis=0)), model.components_)
     if len(new):
         grow(model, new)
-    sets = Y[:, model.components_[: model._n_real]]
-    if with_background:
-        sets = np.column_stack([sets, ~Y.any(axis=1)]).astype(np.int8)
+    known = Components(model.components_[: model._n_real], with_background)
     with small_products(0.0):
-        stream_step(model, as_views(bags), np.ascontiguousarray(sets))
+        stream_step(model, as_views(bags), known.sets(Y))
 
 
 def stream_step(model: Any, views: dict[str, Bags], sets: np.ndarray) -> None:

@@ -135,11 +135,6 @@ def view_weights(
     """Weights of the views from eq. 11: w_v in proportion to log2(Delta_v - min Delta + 2) + tau_v.
 
     Views that say nothing get no weight.
-
-    Examples
-    --------
-    >>> view_weights(np.array([-10.0, -60.0]), np.array([10.0, 10.0]), np.zeros(2)).round(3)
-    array([0.737, 0.263])
     """
     informative = np.broadcast_to(informative, slope.shape)
     delta = slope / np.maximum(instances, 1.0)

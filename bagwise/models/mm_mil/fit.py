@@ -104,8 +104,8 @@ class Problem:
     ``steps`` (`InMemory` or `Lockstep`) answers questions (``ask``) and runs several functions that ask
     (``each``). Questions begin with their kind, that of a function ``answer_...`` below. ``label`` is one of
     the columns that ``steps`` knows; ``labels`` say which bags carry it, ``places(labels, rng)`` which
-    positive bags and instances are clustered. ``experts`` to start from that are known go by label and
-    penalty.
+    positive bags and instances are clustered. ``experts`` holds those to start from that are known already,
+    by label and penalty.
     """
 
     def __init__(

@@ -82,23 +82,15 @@ class GpuFeatures:
         self.host, self.of, self.device = X, features_of, features_of.device
         self.shape = (len(X), n_features)
         self.kept: Tensor | None = None
-        if self._fits() if resident is None else resident:
-            self._keep()
-
-    def _fits(self) -> bool:
-        if self.device.type != "cuda":
-            return True
-        return 8.0 * self.shape[0] * self.shape[1] < _SHARE_OF_GPU * torch.cuda.mem_get_info(self.device)[0]
-
-    def _keep(self) -> None:
-        with suppress(torch.cuda.OutOfMemoryError):
-            self.kept = moved(
-                self.host,
-                torch.empty(self.shape, dtype=torch.float64, device=self.device),
-                change=self.of,
-            )
-        if self.kept is None:  # they are made in every pass instead
-            torch.cuda.empty_cache()
+        if resident is None and self.device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(self.device)
+            resident = 8.0 * len(X) * n_features < _SHARE_OF_GPU * free
+        if resident is None or resident:
+            with suppress(torch.cuda.OutOfMemoryError):
+                room = torch.empty(self.shape, dtype=torch.float64, device=self.device)
+                self.kept = moved(X, room, change=self.of)
+            if self.kept is None:  # they are made in every pass instead
+                torch.cuda.empty_cache()
 
     @property
     def most_rows(self) -> int:
