@@ -34,7 +34,7 @@ def test_classes_and_binary():
 
 def test_heat_map_and_saving(tmp_path):
     from bagwise.persistence import load, save
-    from bagwise.report.plots import heat_map
+    from bagwise.report import heat_map
 
     bags, Y = problem(n=30, seed=21)
     names = [[("ant", "bee", "cat")[s] for s in np.flatnonzero(row)] for row in Y]

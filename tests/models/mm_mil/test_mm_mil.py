@@ -13,9 +13,9 @@ import bagwise
 from bagwise.bags import Bags
 from bagwise.checks import all_checks
 from bagwise.datasets import make_miml
+from bagwise.models import OneVsRestMIL
 from bagwise.models.mm_mil.estimator import MMMIL, select_n_clusters
 from bagwise.models.mm_mil.fit_features import gaussian_kernel, median_distance, whitening
-from bagwise.models.simple.one_vs_rest import OneVsRestMIL
 
 # ---------------------------------------------------------------------- features
 
