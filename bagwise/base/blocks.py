@@ -220,6 +220,11 @@ def thinned(bags: Any, most: int) -> Any:
     return type(bags)(bags.X[rows], offsets, bag_ids=bags.bag_ids)
 
 
+def unweighted(block: Block) -> tuple[Any, None]:
+    """Instances of a block as `bagwise.compute.scaling.scaling_of` takes them, all of the same weight."""
+    return block.bags.X, None
+
+
 def rows_at(blocks: Blocks, numbers: np.ndarray) -> Any:
     """Instances with these numbers among those of all blocks, ascending and each once.
 

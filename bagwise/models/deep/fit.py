@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from sklearn.utils import check_random_state
 
-from bagwise.base.blocks import Block, Blocks, gathered
+from bagwise.base.blocks import Block, Blocks, gathered, unweighted
 from bagwise.compute.calibration import Calibration, calibrate
 from bagwise.compute.journal import EMPTIED, current_journal
 from bagwise.compute.parts import report_part
@@ -46,12 +46,11 @@ def learn(
     course = _course(model, Y.shape[1], len(used), bags.n_instances, rng)
     feed = course.feed(bags, Y, weights)
     source = Source(lambda parts, _: iter([(feed, parts)]), bags.n_instances / len(bags))
-    found = train(model, course, source, parts, HeldOut(bags, Y, feed, parts))
-    known = np.where(Y >= 0, found.answers, np.nan)
-    _calibrate(model, known, np.maximum(Y, 0), weights)
+    members, answers, _ = train(model, course, source, parts, HeldOut(bags, Y, feed, parts))
+    _calibrate(model, answers, Y, weights)
     if more_to_come:
-        model._moments = [member.moments for member in found.members]
-        model._scored = [found.answers[-_LATEST:], Y[-_LATEST:]]
+        model._moments = [member.moments for member in members]
+        model._scored = [answers[-_LATEST:], Y[-_LATEST:]]
 
 
 def learn_from_parts(model: Any, blocks: Blocks) -> None:
@@ -61,13 +60,12 @@ def learn_from_parts(model: Any, blocks: Blocks) -> None:
     parts = tune.held_out_parts(blocks.n_bags, model.n_members, rng, lambda: blocks.labels()[0])
     bytes_per_bag = model.n_features_in_ * shards.dtype.itemsize * n_instances / blocks.n_bags
     parts = fewer_held_out(parts, model.n_members, bytes_per_bag, rng)
-    kind, n_features = model.scaling, model.n_features_in_
-    model._scaling = scaling_of(blocks.map(_instances), kind, n_features, shards.dtype)
+    model._scaling = scaling_of(blocks.map(unweighted), model.scaling, model.n_features_in_, shards.dtype)
     course = _course(model, blocks.n_labels, blocks.n_bags, n_instances, rng)
     source = Source(partial(_mixed_feeds, course, blocks), n_instances / blocks.n_bags, blocks.key)
-    found = train(model, course, source, parts, _gathered(course, blocks, parts))
+    _, answers, Y = train(model, course, source, parts, _gathered(course, blocks, parts))
     always = shards.label_counts == len(shards)
-    _calibrate(model, found.answers, found.Y, always=always, n_bags=len(shards))
+    _calibrate(model, answers, Y, always=always, n_bags=len(shards))
 
 
 def go_on(model: Any, bags: Any, Y: np.ndarray) -> None:
@@ -89,9 +87,8 @@ def go_on(model: Any, bags: Any, Y: np.ndarray) -> None:
     model.members_ = [member.weights for member in trained]
     model._moments, model._scored = [member.moments for member in trained], [answers, labels]
     model._pieces += 1
-    known = np.where(labels >= 0, answers, np.nan)
-    if np.isfinite(known).any(axis=1).sum() >= _ENOUGH:
-        _calibrate(model, known, np.maximum(labels, 0))
+    if ((labels >= 0) & np.isfinite(answers)).any(axis=1).sum() >= _ENOUGH:
+        _calibrate(model, answers, labels)
 
 
 def plan_of(model: Any) -> Plan:
@@ -122,9 +119,10 @@ def _course(
     return Course(plan_of(model), settings, model._scaling, device, seeds, model.refit)
 
 
-def _calibrate(model: Any, scores: np.ndarray, Y: np.ndarray, weights: Any = None, **facts: Any) -> None:
-    found = calibrate(scores, Y, weights, **facts)
-    if not np.isfinite(scores).any():  # too few bags to hold some out: scores stay as they are
+def _calibrate(model: Any, answers: np.ndarray, Y: np.ndarray, weights: Any = None, **facts: Any) -> None:
+    known = np.where(Y >= 0, answers, np.nan)
+    found = calibrate(known, np.maximum(Y, 0), weights, **facts)
+    if not np.isfinite(known).any():  # too few bags to hold some out: scores stay as they are
         found = Calibration(np.ones(Y.shape[1]), np.zeros(Y.shape[1]))
     model.calibration_slope_, model.calibration_intercept_ = found
 
@@ -146,10 +144,6 @@ class Course(NamedTuple):
         """Bags and labels, ready to be handed out in batches."""
         dtype = torch.bfloat16 if self.settings.mixed_precision else torch.float32
         return Feed(bags, self.scaling, self.device, Y, weights, dtype)
-
-    def scores(self, bags: Any, member: Trained) -> np.ndarray:
-        """Scores of bags by one member."""
-        return mean_scores(self.plan, [member.weights], self.scaling, bags, "forward", self.device)
 
     def threads(self, instances_per_bag: float) -> Any:
         """As many threads as the products of a step are worth."""
@@ -182,16 +176,13 @@ class HeldOut(NamedTuple):
         return np.flatnonzero(self.parts == k)
 
 
-class Ensemble(NamedTuple):
-    """Trained members; scores of bags by the member that did not see them (else NaN); labels of these."""
+def train(
+    model: Any, course: Course, source: Source, parts: np.ndarray, held: HeldOut
+) -> tuple[list[Trained], np.ndarray, np.ndarray]:
+    """Train all members without the bags that each holds out; it scores these, then learns from all.
 
-    members: list[Trained]
-    answers: np.ndarray
-    Y: np.ndarray
-
-
-def train(model: Any, course: Course, source: Source, parts: np.ndarray, held: HeldOut) -> Ensemble:
-    """Train all members without the bags that each holds out; it scores these, then learns from all."""
+    Trained members; scores of ``held`` bags by the member that did not see them (else NaN); their labels.
+    """
     members = [Member(course.plan, course.settings, course.device, seed) for seed in course.seeds]
     total, answers, Y = model.n_members * model.max_epochs, np.full(held.Y.shape, np.nan), held.Y
     bar = progress("DeepMIML", total, enabled=model.verbose)
@@ -202,7 +193,8 @@ def train(model: Any, course: Course, source: Source, parts: np.ndarray, held: H
         for k, member in enumerate(found):
             mine = held.of(k)
             if len(mine):
-                answers[mine] = course.scores(held.bags[mine], member)
+                given = [member.weights], course.scaling, held.bags[mine], "forward", course.device
+                answers[mine] = mean_scores(course.plan, *given)
         if course.refit and (held.parts >= 0).any():
             del held  # makes room
             members = [
@@ -214,7 +206,7 @@ def train(model: Any, course: Course, source: Source, parts: np.ndarray, held: H
     model._pieces = 1
     for kept in ("_moments", "_scored"):  # of pieces learned before
         vars(model).pop(kept, None)
-    return Ensemble(found, answers, Y)
+    return found, answers, Y
 
 
 def _passes(
@@ -271,15 +263,7 @@ def network_pass(
 
 
 def fewer_held_out(parts: np.ndarray, n_members: int, bytes_per_bag: float, rng: Any) -> np.ndarray:
-    """Who holds out which bag, if all of these are to fit `_HELD_OUT` bytes; -1: nobody.
-
-    Examples
-    --------
-    >>> parts = np.arange(1000) % 5
-    >>> held = fewer_held_out(parts, 2, 2.0**28 / 200, np.random.RandomState(0))
-    >>> [int((held == k).sum()) for k in (-1, 0, 1)]
-    [800, 100, 100]
-    """
+    """Who holds out which bag, if all of these are to fit `_HELD_OUT` bytes; -1: nobody."""
     most = max(_LEAST_HELD_OUT, int(_HELD_OUT / max(bytes_per_bag, 1.0)) // n_members)
     held = np.full(len(parts), -1)
     for k in range(n_members):
@@ -287,10 +271,6 @@ def fewer_held_out(parts: np.ndarray, n_members: int, bytes_per_bag: float, rng:
         mine = mine if len(mine) <= most else rng.choice(mine, most, replace=False)
         held[mine] = k
     return held
-
-
-def _instances(block: Block) -> tuple[Any, None]:
-    return block.bags.X, None
 
 
 def _gathered(course: Course, blocks: Blocks, parts: np.ndarray) -> HeldOut:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from bagwise.compute.stopping import Patience
-from bagwise.models.deep.network import Network, Plan, weights_of
+from bagwise.models.deep.network import Network, Plan, take_weights, weights_of
 from bagwise.models.deep.predict import Batch, Feed
 
 _FIRST, _SECOND, _EPSILON = 0.9, 0.999, 1e-8  # shares kept of mean and mean square, as in the paper
@@ -28,25 +28,8 @@ class AdamW:
     torch's also imports its compiler, which takes 4 s: longer than many a fit.
 
     From then on weights and gradients of the network are views of this object's vectors: `zero` must be
-    called before the first ``backward`` of a step, and gradients of several calls add up.
-
-    Parameters
-    ----------
-    network : nn.Module
-        On the device where it is trained.
-    learning_rate, weight_decay : float
-        Length of a step and, times this length, the share that weights lose in it.
-
-    Examples
-    --------
-    >>> network = nn.Linear(2, 1)
-    >>> optimiser = AdamW(network, 0.1, 0.0)
-    >>> before = network.weight.detach().clone()
-    >>> optimiser.zero()
-    >>> network(torch.ones(1, 2)).sum().backward()
-    >>> optimiser.step()
-    >>> bool(torch.allclose(before - network.weight, torch.tensor(0.1)))
-    True
+    called before the first ``backward`` of a step, and gradients of several calls add up. Weights lose the
+    share ``learning_rate * weight_decay`` in a step.
     """
 
     def __init__(self, network: nn.Module, learning_rate: float, weight_decay: float) -> None:
@@ -127,20 +110,8 @@ class Trained(NamedTuple):
 class Member:
     """One network in training: weights, optimiser, random numbers, and what the bags held out said so far.
 
-    Parameters
-    ----------
-    plan : Plan
-        What the network is made of.
-    settings : Settings
-        How it is trained.
-    device : torch.device
-        Where.
-    seed : int
-        Of weights, order of bags and dropout; other networks trained in between change nothing.
-    start : dict of ndarray, optional
-        Weights to go on from.
-    moments : list of dict, optional
-        What the optimiser remembers of the steps that led to them.
+    The seed is that of weights, order of bags and dropout; other networks trained in between change nothing.
+    It goes on from the weights ``start``, with the ``moments`` of the steps that led to them.
     """
 
     def __init__(
@@ -152,7 +123,7 @@ class Member:
             torch.manual_seed(seed)
             self.network = Network(plan)
             if start is not None:
-                self._load(start)
+                take_weights(self.network, start)
             self.network.to(device)
             self._drawn = self._random_state()
         self.order = np.random.RandomState(seed)
@@ -209,16 +180,12 @@ class Member:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from what `state` gave."""
-        self._load(state["weights"])
+        take_weights(self.network, state["weights"])
         self.optimiser.remember(state["moments"])
         self.history, self.passes = state["history"], state["passes"]
         self.stopping = Patience(**state["stopping"])
         self._drawn = [torch.as_tensor(numbers) for numbers in state["drawn"]]
         self.order.set_state(tuple(state["order"]))
-
-    def _load(self, weights: dict[str, np.ndarray]) -> None:
-        tensors = {name: torch.as_tensor(np.array(value)) for name, value in weights.items()}
-        self.network.load_state_dict(tensors)
 
     @contextmanager
     def _own_random_numbers(self) -> Iterator[None]:
@@ -290,14 +257,7 @@ def held_out_loss(network: Network, feed: Feed, bags: np.ndarray, settings: Sett
 
 
 def bag_losses(name: str, Z: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:
-    """Loss of every bag, for scores ``Z`` and labels ``Y`` of 1, 0 or below 0 (not known).
-
-    Examples
-    --------
-    >>> Z, Y = torch.tensor([[2.0, -1.0, 9.0]]), torch.tensor([[1.0, 0.0, -1.0]])
-    >>> bool(bag_losses("bce", Z, Y) == bag_losses("bce", Z[:, :2], Y[:, :2]))
-    True
-    """
+    """Loss of every bag, for scores ``Z`` and labels ``Y`` of 1, 0 or below 0 (not known)."""
     parts = [_PARTS[part](Z, Y) for part in name.split("+")]
     return sum(parts[1:], start=parts[0])
 

@@ -79,11 +79,16 @@ def weights_of(network: nn.Module) -> dict[str, np.ndarray]:
     return {name: value.detach().float().cpu().numpy().copy() for name, value in network.state_dict().items()}
 
 
+def take_weights(network: nn.Module, weights: dict[str, np.ndarray]) -> None:
+    """Go on from what `weights_of` gave."""
+    network.load_state_dict({name: torch.as_tensor(np.array(value)) for name, value in weights.items()})
+
+
 def network_with(plan: Plan, weights: dict[str, np.ndarray], device: Any, dtype: Any) -> Network:
     """The network of a plan with given weights, ready to predict."""
     with torch.random.fork_rng(devices=[]):
         network = Network(plan)
-    network.load_state_dict({name: torch.as_tensor(np.asarray(value)) for name, value in weights.items()})
+    take_weights(network, weights)
     return network.to(device=device, dtype=dtype).eval()
 
 

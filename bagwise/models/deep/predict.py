@@ -51,21 +51,7 @@ class Batch:
 
 
 class Feed:
-    """Scaled bags, their labels and weights, handed out in batches.
-
-    Parameters
-    ----------
-    bags : Bags
-        Dense or CSR.
-    scaling : Scaling
-        How instances are scaled.
-    device : torch.device
-        Where the batches go.
-    Y, weights : ndarray, optional
-        Labels and weights of the bags.
-    dtype : torch.dtype
-        Type of the instances.
-    """
+    """Scaled bags (dense or CSR), their labels and weights, handed out in batches on a device."""
 
     def __init__(self, bags, scaling: Scaling, device, Y=None, weights=None, dtype=torch.float32) -> None:
         self.bags, self.scaling, self.device, self.dtype = bags, scaling, device, dtype
@@ -174,23 +160,7 @@ class Feed:
 def mean_scores(
     plan: Plan, members: list[Any], scaling: Scaling, bags: Any, what: str, device: Any
 ) -> np.ndarray:
-    """Mean over members of what a network says: "forward", "instances" or "alone".
-
-    Parameters
-    ----------
-    plan : Plan
-        What the networks are made of.
-    members : list of dict
-        Weights of each.
-    scaling : Scaling
-        How instances are scaled.
-    bags : Bags
-        What is scored.
-    what : str
-        The method of `Network` that is asked.
-    device : torch.device
-        Where.
-    """
+    """Mean over members, given by their weights, of what a method of `Network` says of bags."""
     # On the processor in double precision: a bag gets the same score in any company.
     dtype = torch.float64 if device.type == "cpu" else torch.float32
     networks = [network_with(plan, weights, device, dtype) for weights in members]

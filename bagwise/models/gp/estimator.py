@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
 from bagwise.base import MIMLClassifier, Traits
-from bagwise.base.blocks import Block, Blocks, blocks_in_memory, evenly, gathered
+from bagwise.base.blocks import Block, Blocks, blocks_in_memory, evenly, gathered, unweighted
 from bagwise.base.parameters import Anything, Choice, Device, HasMethod, Number, Rules, Seed, Several, Whole
 from bagwise.compute.threads import small_products
 from bagwise.errors import DataError, warn
@@ -263,7 +263,7 @@ class MIMLGP(MIMLClassifier):
         if compared:
             self.candidates_, self.candidate_scores_ = compared
         n_features, dtype = sample.bags.n_features, sample.bags.dtype
-        self._transform = transform_of(blocks.map(_instances), self.scaling_, n_features, dtype)
+        self._transform = transform_of(blocks.map(unweighted), self.scaling_, n_features, dtype)
         single = self.assumption == "standard"
         parts = blocks.map(partial(_data, self.scaling_, self._transform, single))
         part_rows = blocks.part_rows if single else blocks.part_bags
@@ -278,7 +278,7 @@ class MIMLGP(MIMLClassifier):
         self.label_covariance_ = learned.K
         deviations = np.sqrt(np.maximum(np.diag(learned.K), 1e-300))
         self.label_correlation_ = learned.K / np.outer(deviations, deviations)
-        self.log_evidence_ = float(learned.mode.objective - 0.5 * found.curvature.log_det)
+        self.log_evidence_ = float(found.log_evidence)
         self.n_iter_, self.objective_ = len(learned.residuals), np.array(learned.residuals)
         self.converged_ = found.structure == "fixed" or bool(learned.residuals[-1] <= self.tol)
         self.constant_, self.rank_ = features.kernel.constant, found.problem.m
@@ -317,10 +317,7 @@ class MIMLGP(MIMLClassifier):
         -------
         mean, deviation : ndarrays of shape (n_bags, n_labels)
         """
-        check_is_fitted(self)
-        bags = self._as_bags(X, reset=False)
-        mean, variance = self._latent(bags, bags.offsets)
-        return mean, np.sqrt(variance)
+        return self._mean_and_deviation(X, "bags")
 
     def instance_latent(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of the latent value of each instance, per label.
@@ -329,9 +326,12 @@ class MIMLGP(MIMLClassifier):
         -------
         mean, deviation : ndarrays of shape (n_instances, n_labels)
         """
+        return self._mean_and_deviation(X, "instances")
+
+    def _mean_and_deviation(self, X: Any, of: str) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)
         bags = self._as_bags(X, reset=False)
-        mean, variance = self._latent(bags, np.arange(bags.n_instances + 1))
+        mean, variance = self._latent(bags, bags.offsets if of == "bags" else np.arange(bags.n_instances + 1))
         return mean, np.sqrt(variance)
 
     def correlated_labels(self, k: int = 10) -> list[tuple[Any, Any, float]]:
@@ -350,15 +350,9 @@ class MIMLGP(MIMLClassifier):
         return [(names[a[i]], names[b[i]], float(R[a[i], b[i]])) for i in order]
 
 
-def _instances(block: Block) -> tuple[Any, None]:
-    return block.bags.X, None
-
-
 def _data(transform: str, scaling: Any, single: bool, block: Block) -> Data:
     """A block as the kernel sees it."""
-    offsets = block.bags.offsets
-    data = Data(transformed(block.bags, transform, scaling), offsets, block.Y, offsets)
-    return data.single() if single else data
+    return Data.of(transformed(block.bags, transform, scaling), block.bags.offsets, block.Y, single)
 
 
 def check_sums(model: Any) -> None:

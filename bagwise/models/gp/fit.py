@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy import linalg
-from sklearn.utils import check_random_state
 
 from bagwise.bags import Bags
 from bagwise.compute.devices import gpu_for
@@ -36,72 +35,57 @@ _LONGEST = 16.0  # longest extrapolation, in plain steps
 
 @dataclass
 class Found:
-    """All that a fitted model is made of.
+    """All that a fitted model is made of."""
 
-    Parameters
-    ----------
-    features : FeatureMap
-        How features are computed.
-    structure : str
-        What K_f could be.
-    problem : Problem
-        The likelihood of the training bags.
-    learned : Learned
-        K_f and the mode.
-    curvature : Curvature
-        Around the mode.
-    """
-
-    features: FeatureMap
-    structure: str
-    problem: Problem
+    features: FeatureMap  # how features are computed
+    structure: str  # what K_f could be
+    problem: Problem  # the likelihood of the training bags
     learned: Learned
-    curvature: Curvature
+    curvature: Curvature  # around the mode
+
+    @property
+    def log_evidence(self) -> float:
+        """Laplace approximation of the log marginal likelihood."""
+        return self.learned.mode.objective - 0.5 * self.curvature.log_det
 
 
-def learn(model: Any, training: Training, width: float, random_state: Any) -> Found:
-    """Factor the kernel, learn K_f and the weights by the settings of ``model``."""
+def learn(
+    model: Any,
+    training: Training,
+    width: float,
+    random_state: Any,
+    *,
+    quick: bool = False,
+    K: np.ndarray | None = None,
+) -> Found:
+    """Factor the kernel, learn K_f (from ``K`` on) and the weights by the settings of ``model``.
+
+    ``quick``, for comparisons: at a loose tolerance, and with log-determinants from blocks.
+    """
     problems, features = _problems(model, training, width, random_state)
     problem, n_labels = problems[-1], training.n_labels
-    K, structure = _start(model, problem, n_labels)
-    with small_products(_products(problem, n_labels)):
-        learned = learn_label_covariance(
-            problems,
-            K,
-            structure,
-            tol=model.tol,
-            max_iter=model.max_iter,
-            n_probes=model.n_probes,
-            # K_* d amplifies what is left up to 1e4 times; features times weights do not
-            mode_tol=1e-9 if problem.m * n_labels <= DENSE_LIMIT or is_exact(model, features) else 1e-6,
-        )
-        curvature = final_curvature(problem, learned, model.exact_limit)
-    return Found(features, structure, problem, learned, curvature)
-
-
-def quick_evidence(
-    model: Any, training: Training, width: float, K: np.ndarray | None
-) -> tuple[float, np.ndarray]:
-    """Evidence at a loose tolerance and the learned K_f, for comparisons; ``K`` is where to start."""
-    problems, _ = _problems(model, training, width, check_random_state(0))
-    start, structure = _start(model, problems[-1], training.n_labels)
-    with small_products(_products(problems[-1], training.n_labels)):
+    start, structure = _start(model, problem, n_labels)
+    # K_* d amplifies what is left up to 1e4 times; features times weights do not
+    mode_tol = 1e-9 if problem.m * n_labels <= DENSE_LIMIT or is_exact(model, features) else 1e-6
+    # several parts are worked on by one thread each
+    products = 0.0 if problem.parts.one_thread else float(problem.n_rows) * problem.m * n_labels
+    with small_products(products):
         learned = learn_label_covariance(
             problems,
             start if K is None else K,
             structure,
-            tol=max(model.tol, 1e-2),
-            max_iter=min(model.max_iter, 30),
-            n_probes=0,
-            mode_tol=1e-4,
+            tol=max(model.tol, 1e-2) if quick else model.tol,
+            max_iter=min(model.max_iter, 30) if quick else model.max_iter,
+            n_probes=0 if quick else model.n_probes,
+            mode_tol=1e-4 if quick else mode_tol,
         )
-        curvature = block_curvature(problems[-1], learned.mode.point, learned.root)
-    return learned.mode.objective - 0.5 * curvature.log_det, learned.K
-
-
-def _products(problem: Problem, n_labels: int) -> float:
-    """Multiplications of one product; several parts are worked on by one thread each."""
-    return 0.0 if problem.parts.one_thread else float(problem.n_rows) * problem.m * n_labels
+        point, root = learned.mode.point, learned.root
+        # exact, with covariances, where the system is small enough
+        if not quick and is_dense(problem, root, max(model.exact_limit, DENSE_LIMIT)):
+            curvature = dense_curvature(problem, point, root, covariance=True)
+        else:
+            curvature = block_curvature(problem, point, root)
+    return Found(features, structure, problem, learned, curvature)
 
 
 def is_exact(model: Any, features: FeatureMap) -> bool:
@@ -212,24 +196,12 @@ def _size(_: None, rows: Rows) -> float:
 
 @dataclass
 class Learned:
-    """K_f and the posterior that belongs to it.
+    """K_f and the posterior that belongs to it."""
 
-    Parameters
-    ----------
-    K : ndarray of shape (Q, Q)
-        Covariance of labels.
-    root : ndarray of shape (Q, Q)
-        Its symmetric square root L.
-    mode : Mode
-        Polished.
-    residuals : list of float
-        |M step(K) - K| / |K| after each M step.
-    """
-
-    K: np.ndarray
-    root: np.ndarray
-    mode: Mode
-    residuals: list[float] = field(default_factory=list)
+    K: np.ndarray  # covariance of labels
+    root: np.ndarray  # its symmetric square root L
+    mode: Mode  # polished
+    residuals: list[float]  # |M step(K) - K| / |K| after each M step
 
 
 def symmetric_root(K: np.ndarray) -> np.ndarray:
@@ -249,22 +221,15 @@ def learn_label_covariance(
     max_iter: int,
     n_probes: int,
     mode_tol: float,
-    b: np.ndarray | None = None,
 ) -> Learned:
-    """Alternate mode and M step until the undamped M step changes K_f by less than ``tol``.
+    """Alternate mode and M step, from ``K`` on, until the undamped M step changes K_f by less than ``tol``.
 
-    Parameters
-    ----------
-    problems : list of Problem
-        The likelihood, preceded by easier ones whose modes lead to it (annealing).
-    K : ndarray of shape (Q, Q)
-        Where to start.
-    structure : "full", "diagonal", "scalar" or "fixed"
-        What K_f may be.
+    The likelihood, last of the problems, is preceded by easier ones whose modes lead to it (annealing).
+    ``structure`` says what K_f may be: "full", "diagonal", "scalar" or "fixed".
     """
     problem = problems[-1]
     m, n_labels = problem.m, len(K)
-    b = np.zeros((m, n_labels)) if b is None else b
+    b = np.zeros((m, n_labels))
     # the same signs in every round: noise that changed from round to round would keep K_f from settling
     signs = np.random.default_rng(0).integers(0, 2, (n_probes, m, n_labels)) * 2.0 - 1.0
     root = symmetric_root(K)
@@ -317,14 +282,6 @@ def _better_start(problem: Problem, b, old_root, root):
     values = problem.values([x @ root for x in starts])
     kept, moved = (value - 0.5 * np.vdot(x, x) for value, x in zip(values, starts))
     return starts[int(moved > kept)]
-
-
-def final_curvature(problem: Problem, learned: Learned, limit: int) -> Curvature:
-    """Exact curvature with covariances where the system is small enough, blocks otherwise."""
-    point, root = learned.mode.point, learned.root
-    if is_dense(problem, root, max(limit, DENSE_LIMIT)):
-        return dense_curvature(problem, point, root, covariance=True)
-    return block_curvature(problem, point, root)
 
 
 def constrained(K: np.ndarray, structure: str) -> np.ndarray:

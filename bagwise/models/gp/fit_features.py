@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import linalg, sparse
 
-from bagwise.bags import Bags, instance_rows
+from bagwise.bags import Bags
 from bagwise.base.blocks import evenly, thinned
 from bagwise.compute.parts import Held, Parts, map_parts, map_reduce
 from bagwise.compute.scaling import Scaling, apply_scaling, scaling_of
 from bagwise.compute.threads import small_products
 from bagwise.errors import DataError, quoted
-from bagwise.models.gp.kernels_gaussian import InstanceKernel, bag_means, dense
+from bagwise.models.gp.kernels_gaussian import InstanceKernel, bag_means, dense, take_bags
 
 TRANSFORMS = ("none", "minmax", "standard", "l2", "sqrt", "log", "sqrt-l2", "log-l2")
 _HUGE = 1e100  # squared distances of larger values leave the range of numbers
@@ -37,26 +37,14 @@ LANDMARK_INSTANCES = 100  # of a landmark bag at the most, of bags in several pa
 
 @dataclass
 class FeatureMap:
-    """How to compute features of any bags: from their mean instance, or from kernels with landmarks.
-
-    Parameters
-    ----------
-    projection : ndarray of shape (d or n_landmarks, m)
-        What multiplies the mean instance or the mean kernel with the landmark bags.
-    landmarks, offsets : instances and their bags, or None
-        None for explicit features of a linear kernel.
-    intercept : ndarray of shape (m,)
-        Added to the product: the constant's share of explicit features, else 0.
-    whole : bool
-        Whether ``base`` of the training bags is the kernel itself, or its exact factor.
-    """
+    """How to compute features of any bags: from their mean instance, or from kernels with landmarks."""
 
     kernel: InstanceKernel
-    projection: np.ndarray
-    intercept: np.ndarray
-    landmarks: Any = None
-    offsets: np.ndarray | None = None
-    whole: bool = False
+    projection: np.ndarray  # (d or n_landmarks, m): multiplies the mean instance, or kernels with landmarks
+    intercept: np.ndarray  # (m,), added to that: the constant's share of explicit features, else 0
+    landmarks: Any = None  # instances of the landmark bags; None for explicit features of a linear kernel
+    offsets: np.ndarray | None = None  # of these bags
+    whole: bool = False  # whether ``base`` of the training bags is the kernel itself, or its exact factor
 
     def base(self, X: Any, offsets: np.ndarray) -> Any:
         """What features are linear in: mean instances (CSR if given so), or kernels with the landmarks."""
@@ -73,9 +61,10 @@ class Data(NamedTuple):
     Y: np.ndarray
     bags: np.ndarray
 
-    def single(self) -> Data:
-        """The same with every instance as a row of the kernel."""
-        return self._replace(offsets=np.arange(self.X.shape[0] + 1))
+    @classmethod
+    def of(cls, X: Any, offsets: np.ndarray, Y: np.ndarray, single: bool) -> Data:
+        """Bags, of which every instance is a row of the kernel if ``single``."""
+        return cls(X, np.arange(X.shape[0] + 1) if single else offsets, Y, offsets)
 
 
 class Features(NamedTuple):
@@ -88,27 +77,17 @@ class Features(NamedTuple):
 
 @dataclass
 class Training:
-    """All training bags in parts.
+    """All training bags in parts."""
 
-    Parameters
-    ----------
-    parts : Parts
-        Each loads as `Data`.
-    part_rows : ndarray of int
-        Rows of the kernel in each.
-    n_features, n_labels : int
-        Number of features and of labels.
-    """
-
-    parts: Parts
-    part_rows: np.ndarray
+    parts: Parts  # each loads as `Data`
+    part_rows: np.ndarray  # rows of the kernel in each
     n_features: int
     n_labels: int
 
     @classmethod
     def of(cls, X: Any, offsets: np.ndarray, Y: np.ndarray, *, single: bool = False) -> Training:
-        """Transformed bags in memory; ``single`` makes every instance a row of the kernel."""
-        data = Data(X, offsets, Y, offsets).single() if single else Data(X, offsets, Y, offsets)
+        """Transformed bags in memory; see `Data.of`."""
+        data = Data.of(X, offsets, Y, single)
         return cls(Held(data), np.array([len(data.offsets) - 1]), X.shape[1], Y.shape[1])
 
     @property
@@ -137,12 +116,6 @@ def _taken(which: np.ndarray, data: Data) -> Bags:
 
 def _as_is(_: None, part: Any) -> Any:
     return part
-
-
-def take_bags(X: Any, offsets: np.ndarray, bags: np.ndarray) -> tuple[Any, np.ndarray]:
-    """Instances of some bags, and their offsets."""
-    rows, cut = instance_rows(offsets, bags)
-    return X[rows], cut
 
 
 # ---------------------------------------------------------------------- transforms
@@ -215,15 +188,9 @@ def build_features(
     random_state: np.random.RandomState,
     gpu: Any = None,
 ) -> tuple[Parts, FeatureMap]:
-    """Factor the mean kernel of bags; for single instances the offsets of `Data` count rows.
+    """Factor the mean kernel of bags: parts that load as `Features`, and how other bags get the same.
 
-    Returns
-    -------
-    parts : Parts
-        Each loads as `Features`. Columns of all P are orthogonal, the longest first, which is what makes the
-        block preconditioner good.
-    map : FeatureMap
-        The same for other bags.
+    Columns of all P are orthogonal, the longest first, which is what makes the block preconditioner good.
     """
     n, d = training.n_rows, training.n_features
     several = len(training.parts) > 1

@@ -25,16 +25,9 @@ DENSE_PRODUCTS = 5e9  # multiplications that building it may take
 
 
 class Rows:
-    """Features of the rows of a part and the likelihood of their latent values.
+    """Features (rows, m) of the rows of a part and the likelihood of their latent values.
 
     What was found at the last weights is kept, since the solvers ask several things of one point.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (rows, m)
-        Features.
-    likelihood : CollectiveLikelihood or StandardLikelihood
-        Of these rows.
     """
 
     def __init__(self, Z: np.ndarray, likelihood: Any) -> None:
@@ -44,13 +37,6 @@ class Rows:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"Z": self.Z, "likelihood": self.likelihood, "_last": None, "_single": None}
-
-    @property
-    def single(self) -> np.ndarray:
-        """The features in single precision, for directions that need not be exact."""
-        if self._single is None:
-            self._single = self.Z.astype(np.float32)
-        return self._single
 
     def at(self, w: np.ndarray) -> tuple[float, np.ndarray, Any]:
         """Log-likelihood, gradient by the latent values, and the curvature's state at weights ``w``."""
@@ -87,10 +73,12 @@ class Rows:
         return self.likelihood.gram_diagonal(self.at(w)[2], self.Z)
 
     def bend(self, w: np.ndarray, V: np.ndarray, single: bool = True) -> np.ndarray:
-        """Z' C Z v of directions (r, m, Q)."""
+        """Z' C Z v of directions (r, m, Q), in single precision where they need not be exact."""
         state, Z = self.at(w)[2], self.Z
         if single:
-            Z = self.single
+            if self._single is None:
+                self._single = Z.astype(np.float32)
+            Z = self._single
             state = state.astype(np.float32) if isinstance(state, np.ndarray) else state
         # all right sides in one product: Z is large and Q small, so reading Z is what takes the time
         r, m, n_labels = V.shape
@@ -117,23 +105,7 @@ class Point(NamedTuple):
 
 
 class Problem:
-    """All rows, in parts.
-
-    Parameters
-    ----------
-    parts : Parts
-        Each loads as `Rows`.
-    n_rows, m : int
-        Rows of all parts; features.
-
-    Examples
-    --------
-    >>> from bagwise.models.gp.kernels import CollectiveLikelihood
-    >>> problem = Problem.of(np.eye(2), CollectiveLikelihood(np.array([[1], [0]])))
-    >>> point = problem.at(np.zeros((2, 1)))
-    >>> round(point.value, 4), point.pull.tolist()
-    (-1.3863, [[0.5], [-0.5]])
-    """
+    """All rows, in parts that load as `Rows`, with ``m`` features."""
 
     def __init__(self, parts: Parts, n_rows: int, m: int) -> None:
         self.parts, self.n_rows, self.m = parts, n_rows, m
@@ -255,21 +227,11 @@ def block_traces(
 
 @dataclass
 class Curvature:
-    """What the M step, the evidence and predictions need of ``A`` at the mode.
+    """What the M step, the evidence and predictions need of ``A`` at the mode."""
 
-    Parameters
-    ----------
-    traces : ndarray of shape (Q, Q)
-        Traces of the Q x Q grid of m x m blocks of the inverse of ``A``: T.
-    log_det : float
-        Log-determinant of ``A``; from the diagonal blocks it is an upper bound.
-    covariance : ndarray of shape (Q, m, m) or (m, Q), or None
-        Posterior covariance of each label's weights, whole or its diagonal.
-    """
-
-    traces: np.ndarray
-    log_det: float
-    covariance: np.ndarray | None = None
+    traces: np.ndarray  # T: of the Q x Q grid of m x m blocks of the inverse of ``A``
+    log_det: float  # of ``A``; from the diagonal blocks it is an upper bound
+    covariance: np.ndarray | None = None  # of each label's weights, (Q, m, m), or its diagonal, (m, Q)
 
 
 def is_diagonal(L: np.ndarray) -> bool:
@@ -372,27 +334,13 @@ def block_curvature(problem: Problem, point: Point, L: np.ndarray, probes: Any =
 
 @dataclass
 class Mode:
-    """The most probable whitened weights.
+    """The most probable whitened weights."""
 
-    Parameters
-    ----------
-    b : ndarray of shape (m, Q)
-        Whitened weights; ``b @ L`` are the weights.
-    objective : float
-        Log-likelihood less half the squared length of ``b``.
-    point : Point
-        The likelihood at these weights.
-    error : float
-        Relative size of the gradient: |b - L Z'd| / |b|.
-    n_steps : int
-        Newton steps taken.
-    """
-
-    b: np.ndarray
-    objective: float
-    point: Point
-    error: float
-    n_steps: int
+    b: np.ndarray  # (m, Q); ``b @ L`` are the weights
+    objective: float  # log-likelihood less half the squared length of ``b``
+    point: Point  # the likelihood at these weights
+    error: float  # relative size of the gradient: |b - L Z'd| / |b|
+    n_steps: int  # Newton steps taken
 
 
 def find_mode(problem: Problem, L: np.ndarray, b: np.ndarray, tol: float, max_steps: int = 100) -> Mode:

@@ -72,23 +72,9 @@ def _log_odds(first, last, mu, variance, out):
 
 
 def logistic_normal_log_odds(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Log-odds of the mean of sigma(f) over Gaussian f, accurate far into both tails.
+    """Log-odds of the mean of sigma(f) over Gaussian f, accurate far into both tails; any shape.
 
-    Parameters
-    ----------
-    mean, variance : arrays of the same shape
-        Of the latent values.
-
-    Returns
-    -------
-    ndarray of that shape
-        log(p / (1 - p)) with p = E[sigma(f)]; it has the sign of ``mean``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> logistic_normal_log_odds(np.array([2.0, 2.0, -2.0]), np.array([0.0, 4.0, 4.0])).round(4)
-    array([ 2.    ,  1.2379, -1.2379])
+    log(p / (1 - p)) with p = E[sigma(f)] has the sign of ``mean``.
     """
     out = np.empty(mean.size)
     mu = frozen(np.asarray(mean, dtype=np.float64).ravel())
@@ -101,14 +87,7 @@ def logistic_normal_log_odds(mean: np.ndarray, variance: np.ndarray) -> np.ndarr
 def logistic_slopes(first, last, y, F, d, W, totals):
     """Derivatives of log sigma(y f): ``d`` the first, ``W`` minus the second; ``totals`` sum it per bag.
 
-    Parameters
-    ----------
-    y : (n, Q)
-        Labels, -1 or 1.
-    F : (n, Q)
-        Latent means.
-    d, W : (n, Q) and totals : (n,)
-        Where to write.
+    ``y`` (n, Q) are labels, -1 or 1, ``F`` (n, Q) latent means.
     """
     for i in range(first, last):
         total = 0.0
@@ -132,16 +111,7 @@ def logistic_slopes(first, last, y, F, d, W, totals):
 def smooth_maximum(F, offsets, v, top, pi):
     """Write log(sum_j exp(v f_j)) / v of each bag and label to ``top`` and the softmax of v f to ``pi``.
 
-    Parameters
-    ----------
-    F : (N, Q)
-        Latent values of instances.
-    offsets : (n + 1,)
-        Bags, none of them empty.
-    v : float
-        Sharpness.
-    top : (n, Q) and pi : (N, Q)
-        Where to write.
+    ``F`` (N, Q) are latent values of the instances of bags of which none is empty.
     """
     n_labels = F.shape[1]
     total = np.empty(n_labels)
@@ -201,20 +171,9 @@ def _mean_sigmas(top):
 def mean_logistic_of_max(first, last, mean, P, T, noise, offsets, Z, yes, no):
     """Average sigma(max_j f_j) and sigma(-max_j f_j) of bags ``first`` to ``last`` over draws, one label.
 
-    Parameters
-    ----------
-    mean : (N,)
-        Means of the latent values of instances, those that matter most first in each bag.
-    P, T : (N, m)
-        Features, and features times the covariance of the weights.
-    noise : (N,)
-        Variance of what the features leave unexplained, independent between instances.
-    offsets : (n + 1,)
-        Bags.
-    Z : (largest bag, n_draws)
-        Standard normal draws.
-    yes, no : (n,)
-        Where to write the two averages.
+    ``mean`` (N,) of the latent values of instances, those that matter most first in each bag; features ``P``
+    and, times the covariance of the weights, ``T`` (N, m); ``noise`` (N,), the variance of what the features
+    leave unexplained, independent between instances; standard normal draws ``Z`` (largest bag, n_draws).
     """
     largest, n_draws = Z.shape
     L, f, top = np.empty((largest, largest)), np.empty(n_draws), np.empty(n_draws)
@@ -239,15 +198,9 @@ def mean_logistic_of_max(first, last, mean, P, T, noise, offsets, Z, yes, no):
 def largest_of_draws(first, last, F, spread, row, top):
     """Raise ``top`` of draws ``first`` to ``last`` to the largest latent value of some instances of a bag.
 
-    Parameters
-    ----------
-    F : (n_draws, n)
-        Latent values without what the features leave unexplained, which is drawn here.
-    spread : (n,)
-        Standard deviation of the latter.
-    row : int
-        Number of the first of these instances in its bag: an instance has the same draws in any block.
-    top : (n_draws,)
+    ``F`` (n_draws, n) are latent values without what the features leave unexplained, which is drawn here,
+    with standard deviations ``spread`` (n,). ``row`` is the number of the first of these instances in its
+    bag: an instance has the same draws in any block.
     """
     state = np.empty(1, dtype=np.uint64)
     scale = 2.0**-53
@@ -316,11 +269,6 @@ class StandardLikelihood:
         self.index = np.repeat(np.arange(len(Y)), np.diff(offsets))
         self.v = float(sharpness)
 
-    def _tops(self, F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        top, pi = np.empty(self.y.shape), np.empty(F.shape)
-        smooth_maximum(frozen(F), self.offsets, self.v, top, pi)
-        return top, pi
-
     def _sums(self, weight: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """Weighted sums of the rows of each bag."""
         n = len(self.index)
@@ -328,7 +276,8 @@ class StandardLikelihood:
 
     def slopes(self, F: np.ndarray) -> tuple[float, np.ndarray, Any]:
         """Log-likelihood, its gradient (Eq. (46)), and what `bend` needs."""
-        g, pi = self._tops(F)
+        g, pi = np.empty(self.y.shape), np.empty(F.shape)
+        smooth_maximum(frozen(F), self.offsets, self.v, g, pi)
         agreement = self.y * g
         d = self.y * expit(-agreement)
         a = expit(g) * expit(-g)

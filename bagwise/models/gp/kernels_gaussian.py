@@ -121,17 +121,9 @@ def gaussian_means(first, last, X, x2, offsets, YT, y2, column_offsets, rate, sy
     where half of the matrix is done, so that turns take equally long. There are as many turns as half the
     bags, rounded up.
 
-    Parameters
-    ----------
-    X : (N, d) and x2 : (N,)
-        Instances of the row bags and their squared lengths; ``offsets`` are their bags.
-    YT : (d, M) and y2 : (M,)
-        The same for the columns, transposed; ``column_offsets`` are their bags. No bag is empty.
-    rate : float
-        1 / delta^2.
-    symmetric : bool
-        Whether rows and columns are the same bags; then the part below the diagonal is left undone.
-    out : (n_bags, n_column_bags)
+    ``X`` (N, d) are instances of the row bags (``offsets``), ``x2`` their squared lengths; ``YT`` (d, M) and
+    ``y2`` the same for the columns, transposed. No bag is empty. ``symmetric``: rows and columns are the same
+    bags, and the part of ``out`` (n_bags, n_column_bags) below the diagonal is left undone.
     """
     n_rows = offsets.size - 1
     for turn in range(first, last):
@@ -146,12 +138,8 @@ def gaussian_means(first, last, X, x2, offsets, YT, y2, column_offsets, rate, sy
 def gaussian_pair_sums(first, last, X, x2, ends, YT, y2, rate, out):
     """Sum of the kernel of each instance with those behind it in its bag, into ``out``.
 
-    Parameters
-    ----------
-    X : (N, d), x2 : (N,) and YT : (d, N)
-        Instances, their squared lengths, and the instances transposed.
-    ends : (N,)
-        Row after the last of each instance's bag.
+    ``X`` (N, d) are the instances, ``x2`` and ``y2`` their squared lengths, ``YT`` the instances transposed,
+    ``ends`` (N,) the row after the last of each instance's bag.
     """
     total, t = np.empty(_CHUNK), np.empty(_CHUNK)
     for i in range(first, last):
@@ -171,11 +159,9 @@ def gaussian_pair_sums(first, last, X, x2, ends, YT, y2, rate, out):
 # ---------------------------------------------------------------------- any kernel, block by block
 
 
-def _some(bags: tuple[np.ndarray, np.ndarray], which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    X, offsets = bags
-    if len(which) == len(offsets) - 1:
-        return bags
-    rows, cut = instance_rows(offsets, which)
+def take_bags(X: Any, offsets: np.ndarray, bags: np.ndarray) -> tuple[Any, np.ndarray]:
+    """Instances of some bags, and their offsets."""
+    rows, cut = instance_rows(offsets, bags)
     return X[rows], cut
 
 
@@ -203,16 +189,9 @@ def dense(X: Any) -> np.ndarray:
 class InstanceKernel:
     """k(x, x') + constant, and its means over pairs of bags.
 
-    Parameters
-    ----------
-    kernel : "gaussian", "linear" or callable
-        Eq. (2), Eq. (3), or a function of two matrices; scikit-learn's kernels are such functions.
-    width : float
-        delta of Eq. (2).
-    constant : float
-        Added to every value: the prior variance of an offset common to all instances.
-    device : str, default="cpu"
-        Where Gaussian kernels of dense instances are computed, if they are many.
+    ``kernel`` is "gaussian", Eq. (2) with delta ``width``, "linear", Eq. (3), or a function of two matrices,
+    such as scikit-learn's kernels; ``constant`` is the prior variance of an offset common to all instances.
+    Gaussian kernels of dense instances are computed on ``device`` if they are many.
     """
 
     def __init__(self, kernel: Any, width: float, constant: float, device: str = "cpu") -> None:
@@ -284,11 +263,14 @@ class InstanceKernel:
             given = X, offsets, shares(offsets), Z, z_offsets, shares(z_offsets)
             return kernel_sums(*given, self.rate, gpu, single=False)
 
+        def taken(bags: tuple[Any, np.ndarray], which: np.ndarray) -> tuple[Any, np.ndarray]:
+            return bags if len(which) == len(bags[1]) - 1 else take_bags(*bags, which)
+
         def compute(some, others):
             if left is right and np.array_equal(some, others):
-                return self._symmetric(*_some(left, some))
-            Z, z_offsets = _some(right, others)
-            return self._gaussian(*_some(left, some), self._columns(Z), z_offsets)
+                return self._symmetric(*taken(left, some))
+            Z, z_offsets = taken(right, others)
+            return self._gaussian(*taken(left, some), self._columns(Z), z_offsets)
 
         X, offsets = left
         if len(offsets) - 1 == X.shape[0]:  # single instances: too many to keep

@@ -16,9 +16,9 @@ from scipy.stats import qmc
 from bagwise.bags import runs
 from bagwise.compute.numeric import frozen
 from bagwise.compute.threads import in_threads
-from bagwise.models.gp.fit_features import FeatureMap, take_bags
+from bagwise.models.gp.fit_features import FeatureMap
 from bagwise.models.gp.kernels import largest_of_draws, mean_logistic_of_max
-from bagwise.models.gp.kernels_gaussian import InstanceKernel
+from bagwise.models.gp.kernels_gaussian import InstanceKernel, take_bags
 
 CELLS = 4_000_000  # kernel values, features or draws held at a time
 LARGEST = 256  # instances up to which the latent values of a bag are drawn themselves
@@ -27,13 +27,7 @@ _SEED = "rng" if "rng" in inspect.signature(qmc.Sobol).parameters else "seed"  #
 
 
 class Predictor:
-    """What a fitted `MIMLGP` says of transformed instances and their bags.
-
-    Parameters
-    ----------
-    model : MIMLGP
-        Fitted.
-    """
+    """What a fitted `MIMLGP` says of transformed instances and their bags."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -90,7 +84,9 @@ class Predictor:
         large = np.diff(offsets) > LARGEST
         small = np.flatnonzero(~large)
         if large.any():
-            weights = self._drawn()
+            own = standard_draws(self.model.rank_, self.model.n_draws)
+            self.step = max(1, min(self.step, CELLS // own.shape[1]))
+            weights = [drawn_weights(w, S, own) for w, S in zip(self.model.weights_.T, self._covariances())]
             for b in np.flatnonzero(large).tolist():
                 rows = X[offsets[b] : offsets[b + 1]]
                 blocks = (
@@ -102,25 +98,17 @@ class Predictor:
         for a, b in runs(offsets, self.step):
             cut = offsets[a : b + 1] - offsets[a]
             rows = X[offsets[a] : offsets[b]]
-            for s, found in enumerate(self._of_run(rows, cut, draws)):
+            _, P, left = self.explained(rows, np.arange(rows.shape[0] + 1))
+            means = P @ self.model.weights_
+            for s, (covariance, variance) in enumerate(zip(self._covariances(), self.variances)):
+                found = integrate_maxima(means[:, s], P, covariance, left * variance, cut, draws)
                 yes[small[a:b], s], no[small[a:b], s] = found
         return yes, no
 
-    def _of_run(self, X: Any, offsets: np.ndarray, draws: np.ndarray) -> Iterator[Any]:
-        _, P, left = self.explained(X, np.arange(X.shape[0] + 1))
-        means, S = P @ self.model.weights_, self.model.weight_covariance_
-        for s, variance in enumerate(self.variances):
-            covariance = S[:, s] if S.ndim == 2 else S[s]
-            yield integrate_maxima(means[:, s], P, covariance, left * variance, offsets, draws)
-
-    def _drawn(self) -> list[np.ndarray]:
-        S, weights = self.model.weight_covariance_, self.model.weights_
-        draws = standard_draws(self.model.rank_, self.model.n_draws)
-        self.step = max(1, min(self.step, CELLS // draws.shape[1]))
-        return [
-            drawn_weights(weights[:, s], S[:, s] if S.ndim == 2 else S[s], draws)
-            for s in range(weights.shape[1])
-        ]
+    def _covariances(self) -> Iterable[np.ndarray]:
+        """Covariance of each label's weights, whole or its diagonal."""
+        S = self.model.weight_covariance_
+        return S.T if S.ndim == 2 else S
 
 
 # ---------------------------------------------------------------------- the largest latent value, Eq. (45)
@@ -154,20 +142,9 @@ def integrate_maxima(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Means of sigma(max f) and sigma(-max f) of bags of up to `LARGEST` instances, one label.
 
-    Parameters
-    ----------
-    mean : ndarray of shape (n_instances,)
-        Of the latent values.
-    P : ndarray of shape (n_instances, m)
-        Features.
-    covariance : ndarray of shape (m, m) or (m,)
-        Of the weights, or its diagonal.
-    noise : ndarray of shape (n_instances,)
-        Variance of what features leave unexplained.
-    offsets : ndarray of shape (n_bags + 1,)
-        Bags.
-    draws : ndarray of shape (at least the largest bag, n_draws)
-        From `standard_draws`.
+    ``mean`` (n,) of the latent values, features ``P`` (n, m), ``covariance`` of the weights, (m, m) or its
+    diagonal (m,), and ``noise`` (n,), the variance of what features leave unexplained; ``draws`` come from
+    `standard_draws`, as many rows as the largest bag at least.
     """
     T = P * covariance if covariance.ndim == 1 else P @ covariance
     variance = np.einsum("ik,ik->i", T, P) + noise
@@ -202,14 +179,8 @@ def integrate_large_bag(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Means of sigma(max f) and sigma(-max f) of one bag that comes in blocks, all labels.
 
-    Parameters
-    ----------
-    blocks : iterable of (P, left)
-        Features of some instances and what they leave of k(x, x).
-    weights : list of ndarrays of shape (m, n_draws)
-        From `drawn_weights`, one per label.
-    variances : ndarray of shape (n_labels,)
-        Diagonal of K_f.
+    A block has the features of some instances and what they leave of k(x, x); ``weights`` hold what
+    `drawn_weights` gives, (m, n_draws) per label, ``variances`` the diagonal of K_f.
     """
     top = np.full((len(weights), weights[0].shape[1]), -np.inf)
     row = 0

@@ -8,11 +8,12 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import KFold
+from sklearn.utils import check_random_state
 
 from bagwise.base.blocks import evenly, thinned
 from bagwise.compute.scaling import is_text
-from bagwise.models.gp.fit import quick_evidence
-from bagwise.models.gp.fit_features import Training, apply_transform, is_huge, learn_transform, refuse_huge
+from bagwise.models.gp.fit import learn
+from bagwise.models.gp.fit_features import Training, is_huge, learn_transform, transformed
 
 MOST_INSTANCES = 1000  # of one bag that take part in comparisons
 MOST_BAGS = 1000  # that the evidence is taken of; beyond, decompositions cost more than they tell
@@ -29,7 +30,12 @@ def choose(
     given = [model.scaling] if isinstance(model.scaling, str) else list(model.scaling)
     several = how == "evidence" and model.kernel == "gaussian" and model.mode == "fast"
     several = several and isinstance(model.width, str)
-    transforms = [t for name in given for t in (_by_kind(bags.X, several) if name == "auto" else [name])]
+    auto: list[str] = []
+    if "auto" in given:
+        # features in one unit may be better off as they are, which the evidence sees
+        plain = ["minmax", "none"] if several and not is_huge(bags.X) else ["minmax"]
+        auto = ["log"] if is_text(bags.X) else plain
+    transforms = [t for name in given for t in (auto if name == "auto" else [name])]
     candidates = [(t, w) for t in dict.fromkeys(transforms) for w in _widths(model, bags, t)]
     if len(candidates) == 1:
         return *candidates[0], None
@@ -41,13 +47,6 @@ def choose(
         seed = int(random_state.randint(2**31 - 1))
         scores = by_cross_validation(model, bags, Y, candidates, seed)
     return *candidates[int(np.argmax(scores))], (candidates, scores)
-
-
-def _by_kind(X: Any, several: bool) -> list[str]:
-    """What "auto" stands for; features in one unit may be better off as they are, which the evidence sees."""
-    if is_text(X):
-        return ["log"]
-    return ["minmax", "none"] if several and not is_huge(X) else ["minmax"]
 
 
 def _widths(model: Any, bags: Any, transform: str) -> list[float]:
@@ -62,9 +61,7 @@ def width_grid(bags: Any, transform: str) -> np.ndarray:
     """Eight widths around the median distance between instances, of which at most 1000 are looked at."""
     X = bags.X
     rows = evenly(X.shape[0], 1000)
-    Z = apply_transform(X, transform, learn_transform(X, transform))
-    refuse_huge(Z, bags)
-    Z = Z[rows]
+    Z = transformed(bags, transform, learn_transform(X, transform))[rows]
     Z = Z.toarray() if sparse.issparse(Z) else Z
     squares = np.einsum("ij,ij->i", Z, Z)
     distances = np.maximum(squares[:, None] + squares[None, :] - 2.0 * Z @ Z.T, 0.0)
@@ -79,12 +76,12 @@ def by_evidence(model: Any, bags: Any, Y: np.ndarray, candidates: list[tuple[str
     for transform, width in candidates:
         if transform != last:
             K = None  # another scale: the covariance of the last candidate is no good start
-            X = apply_transform(bags.X, transform, learn_transform(bags.X, transform))
-            refuse_huge(X, bags)
+            X = transformed(bags, transform, learn_transform(bags.X, transform))
             training = Training.of(X, bags.offsets, Y, single=model.assumption == "standard")
         assert training is not None
-        value, K = quick_evidence(model, training, width, K)
-        values.append(value)
+        found = learn(model, training, width, check_random_state(0), quick=True, K=K)
+        values.append(found.log_evidence)
+        K = found.learned.K
         last = transform
     return np.array(values)
 

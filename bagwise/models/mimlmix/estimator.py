@@ -11,6 +11,7 @@ from bagwise.bags import MultiViewBags
 from bagwise.base import NO_LABEL, MIMLClassifier, Traits
 from bagwise.base.blocks import blocks_in_memory
 from bagwise.base.parameters import Choice, Flag, Number, PerView, Seed, Whole, check_parameters
+from bagwise.compute.threads import small_products
 from bagwise.errors import DataError
 from bagwise.metrics import top_labels
 from bagwise.models.mimlmix.fit import learn, learn_batch
@@ -266,7 +267,10 @@ class MIMLMix(MIMLClassifier):
         self._fit_blocks(blocks_in_memory(bags, Y))
 
     def _fit_blocks(self, blocks):
-        learn(self, blocks)
+        if len(blocks) == 1:  # of shards with one part, too: they are no more than bags in memory
+            blocks = blocks_in_memory(*blocks.only()[:2])
+        with small_products(0.0):  # labels are spread over the cores; each product stays on its own
+            learn(self, blocks)
 
     def partial_fit(self, X, y, classes=None):
         """Learn from one more batch of bags by stochastic variational inference.
@@ -305,15 +309,8 @@ class MIMLMix(MIMLClassifier):
     def _infer(self, bags, want_phi=False):
         settings = {**self._fixed, "eta": self.settings_["eta"], "xi": self.settings_["xi"]}
         weights = np.array(list(self.view_weights_.values()))
-        return predict_views(
-            as_views(bags),
-            self.views_,
-            weights,
-            self._topics,
-            self._topic_share,
-            settings,
-            want_phi=want_phi,
-        )
+        topics = self._topics, self._topic_share
+        return predict_views(as_views(bags), self.views_, weights, *topics, settings, want_phi=want_phi)
 
     def _spread(self, values):
         """Columns of components brought to the labels; 0 for labels without a training bag."""

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from bagwise.bags import Bags
-from bagwise.base.blocks import Blocks, blocks_in_memory, evenly, gathered
+from bagwise.base.blocks import Blocks, evenly, gathered
 from bagwise.compute.threads import small_products
 from bagwise.errors import DataError, warn
 from bagwise.models.mimlmix import tune
@@ -41,20 +41,17 @@ _MOST_COMPARED, _MOST_SETS = 4300, 200_000  # bags of several parts behind setti
 
 
 def learn(model: Any, blocks: Blocks) -> None:
-    """Learn from blocks of bags; shards of one part, too, are no more than bags in memory."""
-    if len(blocks) == 1:
-        blocks = blocks_in_memory(*blocks.only()[:2])
-    with small_products(0.0):  # labels are spread over the cores; each product stays on its own
-        _learn(model, blocks)
-
-
-def _learn(model, blocks):
+    """Learn from blocks of bags."""
     rng = check_random_state(model.random_state)
     blocks, known, sets = _set_up(model, blocks)
     views = view_parts(blocks)
     hypers = view_settings(model, views, len(model.components_))
     model.view_kinds_ = {v: hyper["kind"] for v, hyper in hypers.items()}
-    _warn_of_silent_views(hypers)
+    for v, hyper in hypers.items():
+        empty = hyper.pop("empty")
+        if not hyper["informative"]:
+            why = "no training bag has it" if empty else "all its instances are alike"
+            warn(f"view {v!r} says nothing ({why}) and gets no weight")
     given = tune.given_settings(model, len(views))
     model._fixed = tune.fixed_settings(model, list(views), rng.randint(_SEED_LIMIT))
     n_topics = given.pop("n_topics")
@@ -67,7 +64,10 @@ def _learn(model, blocks):
     settings = tune.nested_settings(flat)
     model.settings_ = {**settings, "n_topics": n_topics}
     hypers = tune.with_smoothing(hypers, settings)
-    _keep_topics(model, _label_topics(model, blocks, sets, n_topics, rng))
+    # of several parts those of some label sets, as many as there are bags
+    some = np.arange(len(sets)) if len(blocks) == 1 else evenly(len(sets), _MOST_SETS)
+    counts = fit_topics(sets[some], n_topics, rng, alpha=model.alpha_topic)
+    _keep_topics(model, counts * (len(sets) / len(some)))
     if len(blocks) == 1:
         layout: Any = Layout(as_views(blocks.only().bags), sets, hypers)
     else:
@@ -104,13 +104,6 @@ def _search(model, blocks, sets, hypers, flat, n_topics, rng):
     return flat
 
 
-def _label_topics(model, blocks, sets, n_topics, rng):
-    """Labels per topic; of several parts those of some label sets, as many as there are bags."""
-    some = np.arange(len(sets)) if len(blocks) == 1 else evenly(len(sets), _MOST_SETS)
-    counts = fit_topics(sets[some], n_topics, rng, alpha=model.alpha_topic)
-    return counts * (len(sets) / len(some))
-
-
 def _set_up(model, blocks):
     """Components of the model and the label sets over them; bags that teach nothing are left out."""
     Y = blocks.labels()[0]
@@ -137,14 +130,6 @@ def _count_labels(model, Y):
     model._labels_seen += int(Y.sum())
     model._label_sets_seen += len(Y)
     model.n_top_ = max(1, round(model._labels_seen / model._label_sets_seen))
-
-
-def _warn_of_silent_views(hypers):
-    for v, hyper in hypers.items():
-        empty = hyper.pop("empty")
-        if not hyper["informative"]:
-            why = "no training bag has it" if empty else "all its instances are alike"
-            warn(f"view {v!r} says nothing ({why}) and gets no weight")
 
 
 def _keep_topics(model, counts):
@@ -182,11 +167,9 @@ def learn_batch(model: Any, bags: Any, Y: np.ndarray) -> None:
     new = np.setdiff1d(np.flatnonzero(Y.any(axis=0)), model.components_)
     if len(new):
         grow(model, new)
-    sets = Y[:, model.components_[: model._n_real]]
-    if with_background:
-        sets = np.column_stack([sets, ~Y.any(axis=1)]).astype(np.int8)
+    known = Components(model.components_[: model._n_real], with_background)
     with small_products(0.0):
-        stream_step(model, as_views(bags), np.ascontiguousarray(sets))
+        stream_step(model, as_views(bags), known.sets(Y))
 
 
 def stream_step(model: Any, views: dict[str, Bags], sets: np.ndarray) -> None:

@@ -23,16 +23,9 @@ _SWEEPS = 30  # gamma starts cold in every pass
 
 
 class Layout:
-    """Bags, their label sets and their views in the arrays of the kernels.
+    """Views of the same bags, and their label sets over the model's components, in the arrays of the kernels.
 
-    Parameters
-    ----------
-    views : mapping of str to Bags
-        Views of the same bags.
-    Y : 0/1 matrix (n_bags, n_components)
-        Label sets over the components of the model.
-    hypers : mapping of str to dict
-        Kind and fixed settings of every view.
+    ``hypers`` hold the kind and the fixed settings of every view.
     """
 
     def __init__(self, views: Mapping[str, Bags], Y: np.ndarray, hypers: Mapping[str, dict]) -> None:
@@ -61,6 +54,7 @@ class Layout:
         self.bag_of = np.repeat(np.arange(n_bags), sizes)  # of every instance
         self.P = np.empty(self.pair_start[-1])
         self.shift = np.zeros(self.inst_start[-1])
+        self.gamma: np.ndarray | None = None
 
     @property
     def n_bags(self) -> int:
@@ -78,12 +72,10 @@ class Layout:
         mass = np.bincount(self.bag_of, weights[self.view_of] * self.multiplicity, minlength=self.n_bags)
         return alpha + np.repeat(mass / np.maximum(self.n_labels, 1), self.n_labels)
 
-    def start(self, alpha: float, weights: np.ndarray) -> None:
-        """Begin training: gamma, which each pass goes on from, is cold."""
-        self.gamma = self.cold_gamma(alpha, weights)
-
     def statistics(self, weights: np.ndarray, alpha: float, max_inner: int, tol: float) -> Statistics:
-        """One pass over all bags."""
+        """One pass over all bags, from the gamma of the pass before; the first one begins cold."""
+        if self.gamma is None:
+            self.gamma = self.cold_gamma(alpha, weights)
         return collect_statistics(self, weights, alpha, self.gamma, max_inner, tol)
 
     def pairs(self, weights: np.ndarray) -> Pairs:
@@ -99,23 +91,12 @@ class Layout:
 
 @dataclass
 class Statistics:
-    """What one pass over bags says about the model; additive over bags (`__add__`)."""
+    """What one pass over bags says about the model; additive over bags."""
 
     views: list[dict[str, Any]]
     bound: float
     slope: np.ndarray  # dL/dw_v
     instances: np.ndarray  # of every view
-    n_bags: int
-
-    def __add__(self, other: Statistics) -> Statistics:
-        views = [{k: a[k] + b[k] for k in a} for a, b in zip(self.views, other.views)]
-        return Statistics(
-            views,
-            self.bound + other.bound,
-            self.slope + other.slope,
-            self.instances + other.instances,
-            self.n_bags + other.n_bags,
-        )
 
 
 def collect_statistics(
@@ -145,7 +126,7 @@ def collect_statistics(
     slope = np.bincount(layout.view_of, log_r * layout.multiplicity, minlength=n_views)
     instances = np.bincount(layout.view_of, layout.multiplicity, minlength=n_views)
     collected = [view.collect(layout.P) for view in layout.views]
-    return Statistics(collected, float(bound), slope, instances, layout.n_bags)
+    return Statistics(collected, float(bound), slope, instances)
 
 
 def view_weights(
@@ -154,11 +135,6 @@ def view_weights(
     """Weights of the views from eq. 11: w_v in proportion to log2(Delta_v - min Delta + 2) + tau_v.
 
     Views that say nothing get no weight.
-
-    Examples
-    --------
-    >>> view_weights(np.array([-10.0, -60.0]), np.array([10.0, 10.0]), np.zeros(2)).round(3)
-    array([0.737, 0.263])
     """
     informative = np.broadcast_to(informative, slope.shape)
     delta = slope / np.maximum(instances, 1.0)
@@ -174,8 +150,6 @@ class Trained:
     weights: np.ndarray
     elbo: np.ndarray
     n_iter: int
-    converged: bool
-    statistics: Statistics
 
 
 def train(
@@ -203,11 +177,9 @@ def train(
         view.tied = True
     for view, stats in zip(layout.views, layout.uniform_statistics()):
         view.update(stats)
-    layout.start(alpha, weights)
     rounds = WEIGHT_ROUNDS if tau is not None and informative.sum() > 1 else ()
     final = max([tied_start if starting_tied else 0, *rounds])
     elbo: list[float] = []
-    converged = False
     iteration = 0
     for iteration in range(1, max_iter + 1):
         found = layout.statistics(weights, alpha, max_inner, inner_tol)
@@ -215,7 +187,6 @@ def train(
         elbo.append(found.bound + prior)
         rise = elbo[-1] - elbo[-2] if len(elbo) > 1 else np.inf
         if iteration > final + 1 and rise < tol * abs(elbo[-1]):
-            converged = True
             break
         if iteration == tied_start:
             for view in starting_tied:
@@ -226,8 +197,7 @@ def train(
             assert tau is not None  # without it there are no rounds
             weights = view_weights(found.slope, found.instances, tau, informative)
             elbo.clear()
-    exported = [view.export() for view in layout.views]
-    return Trained(exported, weights, np.array(elbo), iteration, converged, found)
+    return Trained([view.export() for view in layout.views], weights, np.array(elbo), iteration)
 
 
 def starts(sizes: np.ndarray) -> np.ndarray:
@@ -271,19 +241,7 @@ class Components(NamedTuple):
 
 
 class OverParts:
-    """Bags in parts, as `train` asks for a `Layout`.
-
-    Parameters
-    ----------
-    blocks : Blocks
-        The bags.
-    components : Components
-        What the model's components are.
-    hypers : mapping of str to dict
-        Kind and fixed settings of every view.
-    n_features : mapping of str to int
-        Features of every view.
-    """
+    """Bags in parts, as `train` asks for a `Layout`; ``n_features`` are those of every view."""
 
     def __init__(
         self,
@@ -299,18 +257,15 @@ class OverParts:
 
     def uniform_statistics(self) -> list[dict[str, Any]]:
         """Statistics of phi = 1/L_n, where training begins."""
-        return self._taken_up(map_reduce(_uniform, (self.components, self.hypers), self.parts, _together))
-
-    def start(self, alpha: float, weights: np.ndarray) -> None:
-        """Nothing is kept between passes."""
+        return self._taken_up(map_reduce(_uniform, (self.components, self.hypers), self.parts, together))
 
     def statistics(self, weights: np.ndarray, alpha: float, max_inner: int, tol: float) -> Statistics:
         """One pass over all bags."""
         learned = [view.parameters() for view in self.views]
         how = (float(alpha), max(int(max_inner), _SWEEPS), float(tol))
         params = (self.components, self.hypers, learned, weights, how)
-        found = map_reduce(_statistics, params, self.parts, _together)
-        return Statistics(**{**found, "views": self._taken_up(found)})
+        found = map_reduce(_statistics, params, self.parts, together)
+        return Statistics(**found | {"views": self._taken_up(found)})
 
     def _taken_up(self, found: dict[str, Any]) -> list[dict[str, Any]]:
         """Statistics of the views in the form that their M-step takes."""
@@ -338,8 +293,7 @@ def _statistics(params: Any, block: Block) -> dict[str, Any]:
         view.restore(parameters)
     gamma = layout.cold_gamma(alpha, weights)
     found = collect_statistics(layout, weights, alpha, gamma, max_inner, tol)
-    sums = {name: getattr(found, name) for name in ("bound", "slope", "instances", "n_bags")}
-    return {"views": [_plain(stats) for stats in found.views], **sums}
+    return vars(found) | {"views": [_plain(stats) for stats in found.views]}
 
 
 def _plain(stats: dict[str, Any]) -> dict[str, Any]:
@@ -347,7 +301,7 @@ def _plain(stats: dict[str, Any]) -> dict[str, Any]:
     return {k: sparse_parts(v) if hasattr(v, "indptr") else v for k, v in stats.items()}
 
 
-def _together(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+def together(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     """Statistics of two parts added; sparse ones have the places of both."""
     views = [{k: _added(x[k], y[k]) for k in x} for x, y in zip(a["views"], b["views"])]
     return {"views": views} | {k: a[k] + b[k] for k in a if k != "views"}

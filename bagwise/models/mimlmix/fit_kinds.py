@@ -64,17 +64,7 @@ def _joined(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
 
 
 def kind_of(name: str, parts: Parts, facts: dict[str, Any] | None = None) -> str:
-    """What a view is taken for.
-
-    Examples
-    --------
-    >>> from bagwise.compute.parts import Held
-    >>> counts, others = Bags([[0.0, 0.0, 2.0, 0.0]], [0, 1]), Bags([[0.5, 0.0]], [0, 1])
-    >>> kind_of("a", Held(counts)), kind_of("b", Held(others))
-    ('counts', 'gaussian')
-    >>> kind_of("tf-idf", Held(Bags(0.3 * np.eye(20), [0, 20])))
-    'counts'
-    """
+    """What a view is taken for."""
     facts = map_reduce(_facts, None, parts, _joined) if facts is None else facts
     size = facts["rows"] * facts["features"]
     if size == 0:
@@ -132,14 +122,7 @@ def _sums(_: None, bags: Bags) -> np.ndarray:
 
 
 def _proportional(sums: np.ndarray, bags: Bags) -> bool:
-    """Whether all rows with any counts have the same shares of words, so that no label can differ.
-
-    Examples
-    --------
-    >>> bags = Bags([[1.0, 2.0], [2.0, 4.0], [0.0, 0.0]], [0, 3])
-    >>> _proportional(bags.X.sum(axis=0), bags), _proportional(np.ones(2), Bags(np.eye(2), [0, 2]))
-    (True, False)
-    """
+    """Whether all rows with any counts have the same shares of words, so that no label can differ."""
     X = bags.X if bags.is_sparse else sparse.csr_array(bags.X)
     lengths = np.asarray(X.sum(axis=1), dtype=np.float64).ravel()
     rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))

@@ -71,7 +71,12 @@ class CountView(ViewRows):
             super().__init__(bags.index, len(bags))
             self.indptr, self.indices = as_long(X.indptr), as_long(X.indices)
             self.data = X.data.astype(np.float64)
-            self.coefficient = multinomial_coefficient(X)
+            # ln(|x|! / prod x_i!) of every row; cancels in phi but neither in the bound nor in view weights
+            rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+            lengths, factorials = (
+                np.bincount(rows, v, minlength=X.shape[0]) for v in (self.data, gammaln(self.data + 1.0))
+            )
+            self.coefficient = gammaln(lengths + 1.0) - factorials
         self.hyper = hyper
         self.sets = sets
         self._own: Any = None  # statistics whose stored places are those of this view
@@ -149,7 +154,7 @@ class CountView(ViewRows):
 
     def export(self) -> dict[str, Any]:
         """What prediction needs."""
-        return {**self.hyper, "S": sparse_parts(self.S), "totals": self.totals}
+        return {**self.hyper, **self.parameters(), "totals": self.totals}
 
 
 # ---------------------------------------------------------------------- pieces
@@ -184,14 +189,6 @@ def sum_rows(X: Any, offsets: np.ndarray) -> Any:
     summed = sparse.csr_array(bags @ X)
     summed.sort_indices()
     return summed
-
-
-def multinomial_coefficient(X: Any) -> np.ndarray:
-    """ln(|x|! / prod x_i!) of every row; cancels in phi but neither in the bound nor in the view weights."""
-    data = X.data.astype(np.float64)
-    rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-    lengths = np.bincount(rows, data, minlength=X.shape[0])
-    return gammaln(lengths + 1.0) - np.bincount(rows, gammaln(data + 1.0), minlength=X.shape[0])
 
 
 def entries_at(S: Any, pattern: Any) -> np.ndarray:
@@ -331,8 +328,7 @@ class GaussianView(ViewRows):
 
     def export(self) -> dict[str, Any]:
         """What prediction needs."""
-        learned = {"mean": self.mean, "whiten": self.whiten, "constants": self.constants}
-        return {**self.hyper, **learned, **self.moments}
+        return {**self.hyper, **self.parameters(), **self.moments}
 
 
 def log_density(X: np.ndarray, mean: np.ndarray, whiten: Any, constant: float) -> np.ndarray:

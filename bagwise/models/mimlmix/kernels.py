@@ -283,20 +283,9 @@ def rows_of_counts(first, last, X, S, prior, totals, tokens, place, P):
     Eq. 1 with the smoothed eq. 7 is prod_i [kappa b_i (1 + S_yi / (kappa b_i)) / (S_y. + kappa)]^x_i: a part
     that depends on the label alone, and a sparse one.
 
-    Parameters
-    ----------
-    X, S : Csr
-        The rows, and the statistics (words, labels).
-    prior : float64 array (n_words,)
-        kappa b_i.
-    totals : float64 array (n_labels,)
-        ln(S_y. + kappa); its reciprocal without logarithm for single words.
-    tokens : bool
-        Whether rows are single words.
-    place : int64 array (n_rows,)
-        Rows of ``P`` to fill.
-    P : float64 array (n, n_labels), out
-        The likelihoods.
+    ``S`` are the statistics (words, labels), ``prior`` kappa b_i of the words, ``totals`` ln(S_y. + kappa) of
+    the labels; where rows are single words (``tokens``), the reciprocal without logarithm. Row r goes to row
+    ``place[r]`` of ``P`` (n, n_labels).
     """
     for r in range(first, last):
         row, length = P[place[r]], 0.0
@@ -324,20 +313,8 @@ def spread(
 ) -> None:
     """Call ``loop(first, last, *arguments)`` on ranges that cover ``range(n)``.
 
-    Parameters
-    ----------
-    loop : callable
-        A compiled loop, or one of matrix products.
-    n : int
-        Length of the range.
-    *arguments
-        Handed on.
-    pairs : int
-        Pairs of an instance and a label that the whole range has.
-    cost : float
-        Nanoseconds per pair.
-    work : ndarray of shape (n + 1,), optional
-        Accumulated work, where it is uneven.
+    The whole range has so many ``pairs`` of an instance and a label, of ``cost`` nanoseconds each; ``work``
+    (n + 1,) is what has come together of it, where it is uneven.
     """
     total = n if work is None else int(work[-1])
     smallest = max(1, int(total * _WORTH_A_THREAD / max(pairs * cost, 1.0)))

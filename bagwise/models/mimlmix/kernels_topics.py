@@ -46,26 +46,13 @@ class TopicRoom(NamedTuple):
 
 @kernel
 def sweep_topics(first, last, sets, counts, inverse, alpha, smoothing, q, fresh, own):
-    """One pass over label sets with the topic counts of the pass before.
+    """One pass over label sets, of which a piece is a fixed share, with the topic counts of the pass before.
 
-    Parameters
-    ----------
-    first, last : int
-        Range of pieces; a piece is a fixed share of the sets.
-    sets : LabelSets
-        The sets.
-    counts : float64 array (n_labels, n_topics)
-        Expected number of tokens of each label in each topic.
-    inverse : float64 array (n_topics,)
-        Reciprocal smoothed column sums of ``counts``.
-    alpha, smoothing : float
-        Dirichlet parameters of a set's topics and of a topic's labels.
-    q : float64 array (n_tokens, n_topics), in and out
-        Topic of every token.
-    fresh : float64 array (n_pieces, n_labels, n_topics), in and out
-        The new counts are added, to one table per piece.
-    own : float64 array (n_pieces, 2, n_topics)
-        Room to work in, and ones.
+    ``counts`` (n_labels, n_topics) are expected numbers of tokens, ``inverse`` (n_topics,) the reciprocals of
+    their smoothed column sums, ``alpha`` and ``smoothing`` Dirichlet parameters of a set's topics and of a
+    topic's labels. ``q`` (n_tokens, n_topics), the topic of every token, changes in place; the new counts are
+    added to ``fresh`` (n_pieces, n_labels, n_topics). ``own`` (n_pieces, 2, n_topics) is room to work in, and
+    ones.
     """
     n_pieces, K, n_sets = fresh.shape[0], q.shape[1], sets.start.size - 1
     for piece in range(first, last):
@@ -130,26 +117,11 @@ def _set_aside(first, last, n_active, least, sets, beta, room):
 
 @kernel
 def fold_in_sets(first, last, sets, beta, alpha, sharp, max_sweeps, theta, room):
-    """Topic distributions of label sets under fixed topics.
+    """Topic distributions ``theta`` (n_sets, n_topics) of label sets under fixed topics.
 
-    Parameters
-    ----------
-    first, last : int
-        Range of sets.
-    sets : LabelSets
-        The sets.
-    beta : float64 array (n_labels, n_topics)
-        Probability of each label in each topic, transposed.
-    alpha : float
-        Dirichlet parameter.
-    sharp : bool
-        Whether E ln theta is used (variational Bayes) or ln E theta (CVB0).
-    max_sweeps : int
-        Limit of sweeps; they end when theta moves by less than 1e-3.
-    theta : float64 array (n_sets, n_topics), out
-        The distributions.
-    room : TopicRoom
-        To work in.
+    ``beta`` (n_labels, n_topics) are probabilities of labels in topics, transposed; ``sharp`` says whether
+    E ln theta is used (variational Bayes) or ln E theta (CVB0). Sweeps end when theta moves by less than
+    1e-3.
     """
     K = beta.shape[1]
     for n in range(first, last):

@@ -33,16 +33,9 @@ def predict_views(
     *,
     want_phi: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """Algorithm 3 for all bags.
+    """Algorithm 3 for all bags: gamma (n_bags, n_components), theta (n_bags, n_topics), and phi.
 
-    Returns
-    -------
-    gamma : ndarray (n_bags, n_components)
-        Bag scores.
-    theta : ndarray (n_bags, n_topics)
-        Topics of the bags.
-    phi : dict of str to ndarray (n_instances, n_components)
-        Label probabilities of the instances of every view; empty unless asked for.
+    The latter, asked for or empty, are label probabilities (n_instances, n_components) of every view.
     """
     n_bags = len(next(iter(views.values())))
     n_components = topics.shape[1]

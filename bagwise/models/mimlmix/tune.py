@@ -232,19 +232,8 @@ def choose_settings(held: Held, given: dict[Any, Any]) -> tuple[dict[Any, float]
     Every view has its own smoothing: views differ in how many words stand behind a label by orders of
     magnitude. Later passes look again at what the first choices were made without.
 
-    Parameters
-    ----------
-    held : Held
-        Held-out bags, topics fitted.
-    given : dict
-        Setting, as `flat_settings` gives them -> number, or "auto" for those to be chosen.
-
-    Returns
-    -------
-    settings : dict
-        All settings.
-    tried : list of (dict, float)
-        What was tried and its average precision on the held-out bags.
+    ``given`` holds, for each setting as `flat_settings` gives them, a number, or "auto" where it is to be
+    chosen on the bags held out, whose topics are fitted. Comes with what was tried and its quality there.
     """
     current = {k: START[_name(k)] if v == "auto" else float(v) for k, v in given.items()}
     free = [k for k, v in given.items() if v == "auto"]

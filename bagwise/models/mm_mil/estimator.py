@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import MIMLClassifier, Traits
-from bagwise.base.blocks import blocks_in_memory
+from bagwise.base.blocks import blocks_in_memory, unweighted
 from bagwise.base.parameters import JOBS, Choice, Device, Flag, Number, Seed, Whole
 from bagwise.compute.devices import gpu_for
 from bagwise.compute.scaling import apply_scaling, is_text, learn_scaling, scaling_of
@@ -19,7 +19,7 @@ from bagwise.compute.segment import segment_argmax, segment_max
 from bagwise.errors import warn
 from bagwise.models._shared.scores import constant_score, each_label
 from bagwise.models.mm_mil.fit import learn_blocks, learn_label, warn_of_contradictions
-from bagwise.models.mm_mil.fit_features import drawn_landmarks, landmark_features, similarities
+from bagwise.models.mm_mil.fit_features import drawn_landmarks, drawn_numbers, features_of, similarities
 from bagwise.models.mm_mil.kernels import instance_posteriors
 from bagwise.models.mm_mil.tune import select_n_clusters
 
@@ -233,7 +233,7 @@ class MMMIL(MIMLClassifier):
             )
         rng = check_random_state(self.random_state)
         kind = "standard" if self.standardize else "none"
-        scaling = scaling_of(blocks.map(_instances), kind, self.n_features_in_, blocks.shards.dtype)
+        scaling = scaling_of(blocks.map(unweighted), kind, self.n_features_in_, blocks.shards.dtype)
         seed, kernel = int(rng.randint(2**31 - 1)), None
         if self.kernel == "rbf":
             kernel = drawn_landmarks(blocks, scaling, self.n_landmarks, self.width_scale, rng)
@@ -252,8 +252,9 @@ class MMMIL(MIMLClassifier):
         rng = check_random_state(self.random_state)
         seed, kind = int(rng.randint(2**31 - 1)), "standard" if self.standardize else "none"
         if self.kernel == "rbf":
-            drawn = landmark_features(bags.X, kind, self.n_landmarks, self.width_scale, rng)
-            return drawn | {"seed": seed}
+            drawn = drawn_numbers(bags.n_instances, self.n_landmarks, rng)
+            scaling, kernel, Phi = features_of(bags.X, kind, *drawn, float(self.width_scale))
+            return kernel._asdict() | {"scaling": scaling, "seed": seed, "Phi": Phi}
         scaling = learn_scaling(bags.X, kind)
         return {"scaling": scaling, "seed": seed, "Phi": apply_scaling(bags.X, scaling)}
 
@@ -397,7 +398,3 @@ class MMMIL(MIMLClassifier):
         positive = r[witness, labels] > 0 if Y is None else self._known_labels(Y, bags) > 0
         clusters = np.where(positive, plus[witness, labels].argmax(axis=2), NO_CLUSTER)
         return clusters[:, 0] if clusters.shape[1] == 1 else clusters
-
-
-def _instances(block):
-    return block.bags.X, None

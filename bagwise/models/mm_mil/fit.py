@@ -17,7 +17,7 @@ import numpy as np
 from bagwise.base.blocks import Block, Blocks, evenly, gathered
 from bagwise.compute.memo import remembered
 from bagwise.compute.optim import Lockstep, minimise
-from bagwise.compute.parts import Parts, add, map_parts, map_reduce
+from bagwise.compute.parts import add, map_parts, map_reduce
 from bagwise.compute.scaling import Scaling, apply_scaling
 from bagwise.compute.segment import segment_argmax
 from bagwise.compute.threads import small_products
@@ -72,8 +72,8 @@ def learn_blocks(
     n_features = len(scaling.shift) if kernel is None else kernel.whitening.shape[1]
     parts = blocks.map(partial(prepared, scaling, kernel), list(range(len(blocks))))
     places = _OnShards(blocks, n_features * blocks.n_labels)
-    steps, Y = Lockstep(partial(_answer, parts)), blocks.labels()[0]
-    return side_by_side(steps, Y, n_features, places, [settings])[0]
+    steps = Lockstep(lambda questions: map_reduce(answers, questions, parts, joined))
+    return side_by_side(steps, blocks.labels()[0], n_features, places, [settings])[0]
 
 
 def side_by_side(
@@ -101,23 +101,11 @@ def side_by_side(
 class Problem:
     """What starts and solvers ask of the bags of one label.
 
-    Parameters
-    ----------
-    steps : InMemory or Lockstep
-        What answers questions (``ask``) and runs several functions that ask (``each``). Questions begin with
-        their kind, that of a function ``answer_...`` below.
-    label : int
-        The label, a column of what ``steps`` knows.
-    labels : ndarray of shape (n_bags,)
-        Whether a bag carries it.
-    n_features : int
-        Features that weights are for.
-    places : callable
-        Takes ``labels`` and a random state, and says which positive bags and instances are clustered.
-    settings : dict
-        Number of clusters, and penalties of gates and experts.
-    experts : dict
-        Experts to start from that are known already, by label and penalty.
+    ``steps`` (`InMemory` or `Lockstep`) answers questions (``ask``) and runs several functions that ask
+    (``each``). Questions begin with their kind, that of a function ``answer_...`` below. ``label`` is one of
+    the columns that ``steps`` knows; ``labels`` say which bags carry it, ``places(labels, rng)`` which
+    positive bags and instances are clustered. ``experts`` holds those to start from that are known already,
+    by label and penalty.
     """
 
     def __init__(
@@ -265,10 +253,6 @@ class _OnShards:
         return found
 
 
-def _answer(parts: Parts, questions: list[Any]) -> list[Any]:
-    return map_reduce(answers, questions, parts, joined)
-
-
 def answers(questions: list[Any], block: Prepared) -> list[Any]:
     """Answers of one block to all questions: sums, or lists of rows."""
     return [ANSWERS[kind](block, *given) for kind, *given in questions]
@@ -351,12 +335,10 @@ def _of_bags(X: Any, offsets: np.ndarray) -> np.ndarray:
     else:
         X = np.ascontiguousarray(X + 0.0)  # -0.0 becomes 0.0
         keys = [row.tobytes() for row in X]
-    found = [_digest(sorted(keys[a:b])) for a, b in zip(offsets[:-1], offsets[1:])]
+    found = []
+    for a, b in zip(offsets[:-1], offsets[1:]):
+        total = hashlib.blake2b(digest_size=16)
+        for key in sorted(keys[a:b]):
+            total.update(len(key).to_bytes(8, "little") + key)
+        found.append(total.digest())
     return np.array(found, dtype="S16")
-
-
-def _digest(keys: list[bytes]) -> bytes:
-    total = hashlib.blake2b(digest_size=16)
-    for key in keys:
-        total.update(len(key).to_bytes(8, "little") + key)
-    return total.digest()

@@ -135,21 +135,12 @@ def solve_em(
     *,
     printed: bool,
 ) -> Solution:
-    """Hard E-step, Eq. (8), then SP1 and SP2 in turn on the chosen instances.
+    """Hard E-step, Eq. (8), from ``P`` on, then SP1 and SP2 in turn on the chosen instances.
 
-    Parameters
-    ----------
-    data : tuple
-        What `objective` takes after the parameters: features, offsets, labels and both penalties.
-    P : array
-        Start.
-    max_iter : int
-        Limit on the choices of instances.
-    tol : float
-        Relative change of the sub-problems below which their alternation stops.
-    printed : bool
-        Eqs. (11) and (12) as they stand, weights the gate's probabilities; otherwise the weights for which
-        the bound touches Eq. (9), which makes SP2 a softmax regression.
+    ``data`` is what `objective` takes after the parameters; ``max_iter`` limits the choices of instances, and
+    ``tol`` is the relative change of the sub-problems below which their alternation stops. ``printed``:
+    Eqs. (11) and (12) as they stand, weights the gate's probabilities; otherwise the weights for which the
+    bound touches Eq. (9), which makes SP2 a softmax regression.
     """
     Phi, offsets, labels, lam, beta = data
     best, value = P, objective(P, *data)

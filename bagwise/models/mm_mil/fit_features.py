@@ -67,21 +67,11 @@ def drawn_numbers(n: int, n_landmarks: int, rng: np.random.RandomState) -> tuple
     return pairs, chosen
 
 
-def landmark_features(
-    X: Any, kind: str, n_landmarks: int, width_scale: float, rng: np.random.RandomState
-) -> dict[str, Any]:
-    """Coordinates ``Phi`` in the span of the kernel's landmarks, and what gives others the same."""
-    scaling, kernel, Phi = _features_of(
-        X, kind, *drawn_numbers(X.shape[0], n_landmarks, rng), float(width_scale)
-    )
-    return kernel._asdict() | {"scaling": scaling, "Phi": Phi}
-
-
 @remembered
-def _features_of(
+def features_of(
     X: Any, kind: str, pairs: np.ndarray, chosen: np.ndarray, width_scale: float
 ) -> tuple[Scaling, Kernel, np.ndarray]:
-    """Scaling, kernel and coordinates, which settings of the same width share."""
+    """Scaling, kernel and coordinates in its landmarks' span, which settings of the same width share."""
     with small_products(X.shape[0] * len(chosen) * X.shape[1]):
         scaling = learn_scaling(X, kind)
         X = apply_scaling(X, scaling)
@@ -107,13 +97,6 @@ def whitening(K: np.ndarray) -> np.ndarray:
 
     Then ``|t|^2 = alpha' K alpha``, the penalty of Eqs. (14) and (17). Directions below the noise of single
     precision are left out: they would blow up rounding errors.
-
-    Examples
-    --------
-    >>> K = np.array([[2.0, 1.0], [1.0, 2.0]])
-    >>> R = whitening(K)
-    >>> np.allclose(R @ R.T, np.linalg.inv(K))
-    True
     """
     values, vectors = np.linalg.eigh(K)
     kept = values > 1e-7 * values[-1]

@@ -30,31 +30,16 @@ class Descended:
 
     Every evaluation also gives Eq. (7) itself, at no price; the best point met is kept.
 
-    Parameters
-    ----------
-    losses : callable
-        Takes parameters and sharpness, returns the smooth and the hard loss of all bags and the gradient of
-        the smooth one, without penalties.
-    n_features, n_clusters : int
-        Number of features and of experts.
-    lam, beta : float
-        Penalties of gates and experts.
-
-    Attributes
-    ----------
-    sharpness : float
-        ``v`` of the soft maximum ``(1 / v) log sum exp(v r)``.
-    best_value, best : float, ndarray
-        Lowest Eq. (7) met so far and where.
-    hard : float
-        Eq. (7) at the latest evaluation.
+    ``losses`` takes parameters and sharpness, and returns the smooth and the hard loss of all bags and the
+    gradient of the smooth one, without the penalties ``lam`` of gates and ``beta`` of experts.
     """
 
     def __init__(self, losses: Any, n_features: int, n_clusters: int, lam: float, beta: float) -> None:
         self.losses = losses
         self.shape = (n_features + 1, 2 * n_clusters)
-        self.sharpness = 1.0
-        self.hard = self.best_value = np.inf
+        self.sharpness = 1.0  # v of the soft maximum (1 / v) log sum exp(v r)
+        self.hard = np.inf  # Eq. (7) at the latest evaluation
+        self.best_value = np.inf  # lowest Eq. (7) met so far, at
         self.best: np.ndarray | None = None
         penalties = np.full(self.shape, beta)
         penalties[:, n_clusters:] = lam
@@ -73,17 +58,7 @@ class Descended:
 
 
 class BagLosses:
-    """Losses of bags in memory and their gradient; see `Descended`.
-
-    Parameters
-    ----------
-    Phi : array or CSR of shape (n_instances, n_features)
-        Fixed features.
-    offsets, labels : array
-        Bags and their 0/1 labels.
-    weights : array of shape (n_bags,), optional
-        Weights of bags.
-    """
+    """Losses of bags in memory and their gradient, from fixed features (dense or CSR); see `Descended`."""
 
     def __init__(
         self, Phi: Any, offsets: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None

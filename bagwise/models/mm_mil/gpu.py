@@ -37,21 +37,25 @@ _LONGEST = 1024  # bags with more instances are not for one thread of the GPU
 _loops = partial(triton_kernels, "bagwise.models.mm_mil.gpu_triton")
 
 
+def _doubles(values: Any, device: Any) -> Tensor:
+    """Numbers in double precision on a device."""
+    return as_tensor(np.ascontiguousarray(values, dtype=np.float64)).to(device)
+
+
 class FeaturesOf:
     """What makes features, on a device, of instances as given: scaled ones, or those of a kernel."""
 
     def __init__(self, device: Any, scaling: Scaling | None, kernel: Kernel | None = None) -> None:
         self.device = device
-        self.scaling = None if scaling is None else (self._there(scaling.shift), self._there(scaling.factor))
+        self.scaling: tuple[Tensor, Tensor] | None = None
+        if scaling is not None:
+            self.scaling = _doubles(scaling.shift, device), _doubles(scaling.factor, device)
         self.kernel: tuple[Tensor, Tensor, float] | None = None
         if kernel is not None:
-            landmarks = self._there(kernel.landmarks)
+            landmarks = _doubles(kernel.landmarks, device)
             self.kernel = landmarks, landmarks.square().sum(dim=1), kernel.sigma2
             # weights of a fitted model are those of the kernel itself
-            self.whitening = None if kernel.whitening is None else self._there(kernel.whitening)
-
-    def _there(self, values: Any) -> Tensor:
-        return as_tensor(np.asarray(values, dtype=np.float64)).to(self.device)
+            self.whitening = None if kernel.whitening is None else _doubles(kernel.whitening, device)
 
     def __call__(self, rows: Tensor) -> Tensor:
         """Features of instances, in double precision."""
@@ -67,18 +71,9 @@ class FeaturesOf:
 
 
 class GpuFeatures:
-    """Features of all instances: on the device, or, where they do not fit, made in every pass, run by run.
+    """Features of all (dense) instances: on the device, or, where they do not fit, made in every pass.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_instances, n_inputs)
-        Dense instances.
-    features_of : FeaturesOf
-        What is made of them.
-    n_features : int
-        How many features that gives.
-    resident : bool, optional
-        Whether features are kept on the device; by default if they fit.
+    ``resident`` says whether they are kept on the device; by default they are if they fit.
     """
 
     def __init__(
@@ -87,23 +82,15 @@ class GpuFeatures:
         self.host, self.of, self.device = X, features_of, features_of.device
         self.shape = (len(X), n_features)
         self.kept: Tensor | None = None
-        if self._fits() if resident is None else resident:
-            self._keep()
-
-    def _fits(self) -> bool:
-        if self.device.type != "cuda":
-            return True
-        return 8.0 * self.shape[0] * self.shape[1] < _SHARE_OF_GPU * torch.cuda.mem_get_info(self.device)[0]
-
-    def _keep(self) -> None:
-        with suppress(torch.cuda.OutOfMemoryError):
-            self.kept = moved(
-                self.host,
-                torch.empty(self.shape, dtype=torch.float64, device=self.device),
-                change=self.of,
-            )
-        if self.kept is None:  # they are made in every pass instead
-            torch.cuda.empty_cache()
+        if resident is None and self.device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(self.device)
+            resident = 8.0 * len(X) * n_features < _SHARE_OF_GPU * free
+        if resident is None or resident:
+            with suppress(torch.cuda.OutOfMemoryError):
+                room = torch.empty(self.shape, dtype=torch.float64, device=self.device)
+                self.kept = moved(X, room, change=self.of)
+            if self.kept is None:  # they are made in every pass instead
+                torch.cuda.empty_cache()
 
     @property
     def most_rows(self) -> int:
@@ -160,19 +147,12 @@ def learn_on_gpu(models: Sequence[Any], bags: Any, Y: np.ndarray, gpu: Any) -> I
 
 
 class Answers:
-    """Answers to the questions of all settings, labels and starts, those of a kind and shape in one pass.
-
-    Parameters
-    ----------
-    features : GpuFeatures
-        Features of all instances.
-    offsets, Y : ndarray
-        Bags and their labels.
-    """
+    """Answers to the questions of all settings, labels and starts, those of a kind and shape in one pass."""
 
     def __init__(self, features: GpuFeatures, offsets: np.ndarray, Y: np.ndarray) -> None:
         self.features, self.offsets = features, np.asarray(offsets, dtype=np.int64)
         self.Y = as_tensor(np.ascontiguousarray(Y, dtype=np.int8)).to(features.device)
+        self._there = partial(_doubles, device=features.device)
         self.cells = _CELLS
         self._pieces: tuple[int, list[tuple[int, int, Segments]]] = (0, [])
 
@@ -219,9 +199,6 @@ class Answers:
             ]
             self._pieces = n_rows, pieces
         return self._pieces[1]
-
-    def _there(self, values: Any) -> Tensor:
-        return as_tensor(np.asarray(values, dtype=np.float64)).to(self.features.device)
 
     # ------------------------------------------------------------------ one kind of question each
 
@@ -308,14 +285,7 @@ class Answers:
 
 
 def log_odds(F: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-odds of instances, P(z | x, +) and P(z | x, -), from activations (n, 2 M, columns).
-
-    Examples
-    --------
-    >>> r, plus, minus = log_odds(torch.tensor([[[2.0], [0.0]]], dtype=torch.float64))
-    >>> r.item(), plus.item()
-    (2.0, 1.0)
-    """
+    """Log-odds of instances, P(z | x, +) and P(z | x, -), from activations (n, 2 M, columns)."""
     a, s = F.chunk(2, dim=1)
     u, w = s + torch.nn.functional.logsigmoid(a), s + torch.nn.functional.logsigmoid(-a)
     log_p, log_n = (torch.logsumexp(x, dim=1, keepdim=True) for x in (u, w))
@@ -325,16 +295,8 @@ def log_odds(F: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def losses(F: Tensor, at: Segments, signs: Tensor, sharpness: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Smooth and hard losses of bags, per column, and the gradient of the smooth ones by the activations.
 
-    Parameters
-    ----------
-    F : Tensor of shape (n_instances, 2 M, columns)
-        Activations; they may be written over.
-    at : Segments
-        Bags.
-    signs : Tensor of shape (n_bags, columns)
-        -1 for positive bags, 1 for negative ones.
-    sharpness : Tensor of shape (columns,)
-        Of the soft maximum.
+    ``F`` (n_instances, 2 M, columns) are activations, which may be written over; ``signs`` (n_bags, columns)
+    are -1 for positive bags, 1 for negative ones; ``sharpness`` (columns,) is that of the soft maximum.
     """
     if F.is_cuda and at.longest <= _LONGEST and _loops() is not None:
         return _loops().losses(F, at.offsets, signs, sharpness)
@@ -356,27 +318,15 @@ def losses(F: Tensor, at: Segments, signs: Tensor, sharpness: Tensor) -> tuple[T
 
 
 def predicted_on_gpu(model: Any, bags: Any, gpu: Any, kind: str) -> Any:
-    """Log-odds of dense bags or of instances, or of instances with P(z | x, +), run by run.
-
-    Parameters
-    ----------
-    model : MMMIL
-        A fitted one.
-    bags : Bags
-        Dense.
-    gpu : torch.device
-        Where.
-    kind : {"bags", "instances", "posteriors"}
-        What is asked for.
-    """
+    """Log-odds of dense "bags" or of "instances", or of instances with P(z | x, +): "posteriors"."""
     features_of = FeaturesOf(gpu, None)
     if model.kernel == "rbf":
         landmarks = model.landmarks_.toarray() if hasattr(model.landmarks_, "indptr") else model.landmarks_
         features_of = FeaturesOf(gpu, model._scaling, Kernel(landmarks, model.sigma2_, None))
     coef, intercept = model._weights
     n_labels, _, M, d = coef.shape
-    given = coef.transpose(1, 2, 0, 3).reshape(-1, d).T, intercept.transpose(1, 2, 0).ravel()
-    W, b = (as_tensor(np.ascontiguousarray(v, dtype=np.float64)).to(gpu) for v in given)
+    W = _doubles(coef.transpose(1, 2, 0, 3).reshape(-1, d).T, gpu)
+    b = _doubles(intercept.transpose(1, 2, 0).ravel(), gpu)
     offsets = np.asarray(bags.offsets)
     r = np.empty((len(bags) if kind == "bags" else bags.n_instances, n_labels))
     plus = np.empty((bags.n_instances, n_labels, M)) if kind == "posteriors" else None

@@ -174,17 +174,7 @@ def _posteriors(F, bias, first, r, room, scratch):
 
 @kernel
 def instance_posteriors(F, r, plus):
-    """Log-odds and P(z_m | x, +) of every instance.
-
-    Parameters
-    ----------
-    F : array of shape (n_instances, 2 M)
-        Activations of experts, then gates.
-    r : array of shape (n_instances,)
-        Receives the log-odds.
-    plus : array of shape (n_instances, M)
-        Receives the posterior of clusters given that the instance is positive.
-    """
+    """Log-odds ``r`` (n,) and P(z_m | x, +) ``plus`` (n, M) of every instance, from activations (n, 2 M)."""
     n, M = plus.shape
     bias = np.zeros(2 * M)
     room, scratch = _room(M)
@@ -240,30 +230,13 @@ def _all_slopes(n, room):
 def bag_losses(F, bias, offsets, labels, weights, sharpness, G, of_bias):
     """Smooth and hard negative log-likelihood of bags, and the gradient of the smooth one.
 
-    Parameters
-    ----------
-    F : array of shape (n_instances, 2 M)
-        Activations of experts, then gates, without the intercepts.
-    bias : array of shape (2 M,)
-        The intercepts.
-    offsets : int array of shape (n_bags + 1,)
-        Rows of bag ``b`` are ``offsets[b] - offsets[0]`` to ``offsets[b + 1] - offsets[0]``.
-    labels : array of shape (n_bags,)
-        1 for positive bags, 0 for negative ones.
-    weights : array of shape (n_bags,)
-        Weights of the bags.
-    sharpness : float
-        ``v`` of the bag log-odds ``g = (1 / v) log sum_j exp(v r_j)``; infinity is the maximum itself.
-    G : array of the shape of F
-        Receives the gradient with respect to ``F``.
-    of_bias : array of shape (2 M,)
-        Takes up the gradient with respect to ``bias``: it is added to what is there.
+    ``F`` (n, 2 M) are activations without the intercepts ``bias``; ``G`` receives the gradient by ``F``, that
+    by ``bias`` is added to ``of_bias``. Rows of bag b are ``offsets[b] - offsets[0]`` to ``offsets[b + 1] -
+    offsets[0]``; labels are 1 for positive bags, 0 for negative ones.
 
-    Returns
-    -------
-    smooth, hard : float
-        Sums of ``log(1 + exp(-g))`` over positive and ``log(1 + exp(g))`` over negative bags; ``hard`` with
-        the largest ``r_j`` in place of ``g``.
+    The losses are sums of ``log(1 + exp(-g))`` over positive and ``log(1 + exp(g))`` over negative bags with
+    ``g = (1 / v) log sum_j exp(v r_j)`` at the sharpness v, of which infinity is the maximum itself; the hard
+    one has the largest ``r_j`` in place of g.
     """
     n, M = F.shape[0], F.shape[1] // 2
     room, scratch = _room(M)

@@ -67,18 +67,15 @@ def select_n_clusters(
         raise ValueError(f"n_clusters must be numbers of at least 1, got {numbers}")
     check_parameters(model, model._parameters)
     bags, Y = clone(model)._check_training(X, y)
-    folds = _folds(cv, Y, model.random_state)
+    if isinstance(cv, int):
+        kind = StratifiedKFold if Y.shape[1] == 1 else KFold
+        folds = kind(cv, shuffle=True, random_state=model.random_state)
+    else:
+        folds = check_cv(cv)
     tasks = [(model, bags, Y, M, train, test) for M in numbers for train, test in folds.split(Y, Y[:, 0])]
     areas = np.reshape(run(_held_out_area, tasks, n_jobs), (len(numbers), -1)).mean(axis=1)
     good = areas >= areas.max() - slack
     return numbers[int(good.argmax())], dict(zip(numbers, areas.tolist()))
-
-
-def _folds(cv: Any, Y: np.ndarray, random_state: Any) -> Any:
-    if not isinstance(cv, int):
-        return check_cv(cv)
-    kind = StratifiedKFold if Y.shape[1] == 1 else KFold
-    return kind(cv, shuffle=True, random_state=random_state)
 
 
 def _held_out_area(model: Any, bags: Any, Y: np.ndarray, M: int, train: Any, test: Any) -> float:

@@ -12,7 +12,7 @@ from bagwise import MultiViewBags
 from bagwise.datasets import make_mimlmix_like
 from bagwise.models.mimlmix import fit_views, kernels
 from bagwise.models.mimlmix.estimator import MIMLMix
-from bagwise.models.mimlmix.fit_em import Layout, collect_statistics, train, view_weights
+from bagwise.models.mimlmix.fit_em import Layout, collect_statistics, together, train, view_weights
 
 # ---------------------------------------------------------------------- small problems
 
@@ -252,13 +252,14 @@ def test_statistics_add_up_over_partitions():
         layout = Layout({v: b[part] for v, b in views.items()}, Y[part], settings)
         for view, values in zip(layout.views, learned):
             view.restore(values)
-        some = collect_statistics(layout, weights, 1.0, layout.cold_gamma(1.0, weights), 5, 0.0)
-        total = some if total is None else total + some
-    np.testing.assert_allclose(total.bound, all_at_once.bound, rtol=1e-12)
-    np.testing.assert_allclose(total.slope, all_at_once.slope, rtol=1e-10)
-    np.testing.assert_allclose(total.views[1]["S"].toarray(), all_at_once.views[1]["S"].toarray(), atol=1e-12)
+        some = vars(collect_statistics(layout, weights, 1.0, layout.cold_gamma(1.0, weights), 5, 0.0))
+        total = some if total is None else together(total, some)
+    np.testing.assert_allclose(total["bound"], all_at_once.bound, rtol=1e-12)
+    np.testing.assert_allclose(total["slope"], all_at_once.slope, rtol=1e-10)
+    numeric, counts = total["views"]
+    np.testing.assert_allclose(counts["S"].toarray(), all_at_once.views[1]["S"].toarray(), atol=1e-12)
     for name in ("mass", "first", "second"):
-        np.testing.assert_allclose(total.views[0][name], all_at_once.views[0][name], atol=1e-12)
+        np.testing.assert_allclose(numeric[name], all_at_once.views[0][name], atol=1e-12)
 
 
 def test_equal_words_of_a_bag_may_share_a_row(monkeypatch):
