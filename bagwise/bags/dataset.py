@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -22,10 +22,10 @@ UNKNOWN = -1  # instance label that nobody wrote down
 
 
 class _LabelMatrix:
-    """The attribute ``Y``: always given out as a plain array, kept sparse inside where it is very large."""
+    """The attribute ``Y``: a plain array for all who ask, kept as ``_Y``, sparse where it is very large."""
 
     def __get__(self, data: Any, owner: Any = None) -> Any:
-        return None if data is None else dense_labels(data.__dict__["_Y"])
+        return None if data is None else dense_labels(data._Y)
 
     def __set__(self, data: Any, value: Any) -> None:
         data.__dict__["_Y"] = value
@@ -70,6 +70,7 @@ class Dataset:
     array([1])
     """
 
+    _Y: ClassVar[Any]
     bags: Bags | MultiViewBags
     Y: np.ndarray = _LabelMatrix()  # type: ignore[assignment]
     label_names: tuple[str, ...] = ()
@@ -87,7 +88,7 @@ class Dataset:
         if not isinstance(self.bags, (Bags, MultiViewBags)):
             raise TypeError(f"bags must be Bags or MultiViewBags, got {type(self.bags).__name__}")
         n_bags, ids, names = len(self.bags), self.bags.bag_ids, tuple(self.label_names)
-        given = self.__dict__["_Y"]
+        given = self._Y
         if given is not None:
             Y, names = stored_labels(in_bag_order(given, self.bags), names or None, ids)
         elif names:
@@ -307,11 +308,6 @@ class Dataset:
     def cardinality(self) -> float:
         """Mean number of labels per bag."""
         return float(self.label_counts.sum() / len(self)) if len(self) else 0.0
-
-    @property
-    def _Y(self) -> Any:
-        """The label matrix as it is kept."""
-        return self.__dict__["_Y"]
 
 
 def _instance_labels(values: Any, bags: Bags, names: tuple[str, ...]) -> np.ndarray:

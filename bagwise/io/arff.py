@@ -31,7 +31,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags
-from bagwise.bags.arrow import natural_ids
+from bagwise.bags.arrow import natural_names
 from bagwise.bags.dataset import Dataset
 from bagwise.bags.labels import unknown_label
 from bagwise.errors import DataError
@@ -134,7 +134,7 @@ def read(
     features = header.attributes[bag_at].inner
     X = parse_rows(rows, row_lines, len(features), unit="instance")
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    bag_ids = natural_ids(ids, bag_lines) if id_at is not None else None
+    bag_ids = natural_names(ids, bag_lines) if id_at is not None else None
     check_unique_ids(bag_ids, path, bag_lines)
     feature_names = [a.name for a in features]
     check_finite(X, offsets, bag_ids, path, row_lines, feature_names)
