@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from bagwise.bags import Bags, MultiViewBags, each_view, views_of
 from bagwise.bags.arrow import to_numpy
@@ -112,19 +113,16 @@ class ShardWriter:
             self._names = before.label_names
         elif self._given != before.label_names:
             raise self._wrong("was begun with other label names; give a new folder")
-        found = [id_hashes(self._ids(part)) for part in before.parts]
+        found = []
+        for part in before.parts:
+            with self.place.open(part.file) as handle:
+                found.append(id_hashes(to_numpy(pq.read_table(handle, columns=["bag_id"]).column("bag_id"))))
         self._seen = np.concatenate([self._seen, *found])
         for hashes in found:
             self._known.add(hashes)
 
     def _wrong(self, problem: str) -> DataError:
         return DataError(problem, path=self.place.folder)
-
-    def _ids(self, part: PartFacts) -> np.ndarray:
-        import pyarrow.parquet as pq
-
-        with self.place.open(part.file) as handle:
-            return to_numpy(pq.read_table(handle, columns=["bag_id"]).column("bag_id"))
 
     # ------------------------------------------------------------------ adding
 
