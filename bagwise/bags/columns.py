@@ -204,16 +204,10 @@ def choose_columns(
 ) -> Columns:
     """Take what the caller names, and the names of our layout for the rest.
 
-    Parameters
-    ----------
-    kinds : mapping of str to str
-        What each column holds: "number", "text", "empty", or anything else.
-    bag, features, labels, instance_label, info
-        Columns by name; ``labels`` is one column of names or several of 0 and 1.
-    by_name : bool, default=True
-        Whether labels, groups, parts and facts are also found by their names.
-    keep : bool, default=False
-        Whether text and doubtful numbers that nobody asked for are kept as facts, as in files of ours.
+    ``kinds`` says what each column holds (`NUMBER`, `TEXT`, `EMPTY`, or anything else); ``labels`` is one
+    column of names or several of 0 and 1. With ``by_name`` labels, groups, parts and facts are also found by
+    their names; with ``keep`` text and doubtful numbers that nobody asked for are kept as facts, as in files
+    of ours.
     """
     if bag is None:
         bag = next((name for name in ("bag_id", "bag") if name in kinds), "")

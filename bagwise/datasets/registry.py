@@ -135,14 +135,11 @@ def checksum(path: str | Path) -> str:
     >>> checksum(path)[:8]
     'e3b0c442'
     """
-    digest = hashlib.sha256()
     try:
         with gzip.open(path, "rb") if str(path).endswith(".gz") else open(path, "rb") as handle:
-            while chunk := handle.read(1 << 20):
-                digest.update(chunk)
+            return hashlib.file_digest(handle, "sha256").hexdigest()  # type: ignore[arg-type]
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"cannot be read ({error})", path=path) from None
-    return digest.hexdigest()
 
 
 # ----------------------------------------------------------------------

@@ -25,22 +25,7 @@ def parse_rows(
     width: int,
     unit: str = "row",
 ) -> np.ndarray:
-    """Convert rows of comma-separated numbers to a matrix.
-
-    Parameters
-    ----------
-    rows : sequence of str
-        One text per row.
-    lines : sequence of int
-        The line of the file that each row comes from.
-    width : int
-        Number of values that every row must have.
-    unit : str, default="row"
-        What a row is called in messages.
-
-    Returns
-    -------
-    ndarray of float64, shape (len(rows), width)
+    """Matrix (len(rows), width) of rows of comma-separated numbers that stand on these lines of a file.
 
     Examples
     --------
@@ -138,13 +123,8 @@ def classes_to_labels(
 ) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
     """One class per bag as a label matrix: 0/1 become one label, other classes one label each.
 
-    With ``names``, class ``origin + k`` is label ``k``; one name stands for the positive class.
-
-    Returns
-    -------
-    Y : label matrix
-    names : label names
-    known : the class of each label
+    With ``names``, class ``origin + k`` is label ``k``; one name stands for the positive class. Returned are
+    the label matrix, its names and the class of each label.
 
     Examples
     --------
