@@ -69,6 +69,7 @@ def like_labels(values: np.ndarray, offsets: np.ndarray) -> bool:
     return bool(np.isin(first, (0, 1)).all() and (values == np.repeat(first, np.diff(offsets)[filled])).all())
 
 
+@dataclass(eq=False, repr=False)
 class Roles(Mapping[str, str]):
     """What each column of a table was taken for: column -> role.
 
@@ -89,25 +90,24 @@ class Roles(Mapping[str, str]):
     bag: rec; 2 features: f1, f2; fact: lat (a place or time)
     """
 
-    def __init__(self, roles: Mapping[str, str], doubtful: Mapping[str, str] | None = None) -> None:
-        self._roles = dict(roles)
-        self.doubtful = dict(doubtful or {})
+    roles: Mapping[str, str]
+    doubtful: Mapping[str, str] = field(default_factory=dict)
 
     def __getitem__(self, column: str) -> str:
-        return self._roles[column]
+        return self.roles[column]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._roles)
+        return iter(self.roles)
 
     def __len__(self) -> int:
-        return len(self._roles)
+        return len(self.roles)
 
     def of(self, role: str) -> list[str]:
         """Columns with this role, in the order of the table."""
-        return [column for column, its in self._roles.items() if its == role]
+        return [column for column, its in self.roles.items() if its == role]
 
     def __str__(self) -> str:
-        return "; ".join(self._line(role) for role in _ORDER if role in self._roles.values())
+        return "; ".join(self._line(role) for role in _ORDER if role in self.roles.values())
 
     def __repr__(self) -> str:
         return f"Roles({self})"

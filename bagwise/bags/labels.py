@@ -89,7 +89,8 @@ def stored_labels(
     if isinstance(labels, np.ndarray) and labels.dtype.kind in "biuf":
         return _named(binary_matrix(labels, bag_ids), names)
     rows = list(labels)
-    if any(isinstance(row, str) or _holds_text(row) for row in rows):
+    inside = (item for row in rows if np.iterable(row) for item in ([row] if isinstance(row, str) else row))
+    if any(isinstance(item, str) for item in inside):
         return _from_names(rows, names, bag_ids)
     if names is not None and all(np.ndim(row) != 0 and len(row) == 0 for row in rows):
         return np.zeros((len(rows), len(names)), dtype=np.int8), names
@@ -228,13 +229,6 @@ def _from_names(rows: list[Any], names: Any, bag_ids: Any) -> tuple[Any, tuple[s
     ones = np.ones(len(indices), dtype=np.int8)
     Y = sparse.csr_array((ones, indices, indptr), shape=(len(sets), len(names)))
     return _binary_csr(Y, bag_ids), names
-
-
-def _holds_text(row: Any) -> bool:
-    try:
-        return any(isinstance(item, str) for item in row)
-    except TypeError:
-        return False
 
 
 def _unique_names(names: Iterable[str]) -> tuple[str, ...]:

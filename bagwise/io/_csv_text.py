@@ -70,10 +70,6 @@ class CsvText:
         self.n_heads = 1
         self.lines = np.empty(0, dtype=np.int64)
 
-    def drop_header(self) -> None:
-        """Take the first line for data; columns are called by their numbers."""
-        self.n_heads, self.names = 0, [str(k) for k in range(1, len(self.names) + 1)]
-
     @property
     def title(self) -> str:
         """What to call a column in messages, to be formatted with its name."""

@@ -167,7 +167,7 @@ def read(
 
 def _read_bare(text: CsvText, label_names: Sequence[str] | None, dtype: Any, max_bytes: int) -> Dataset:
     """A table without header: label, bag, features."""
-    text.drop_header()
+    text.n_heads, text.names = 0, [str(k) for k in range(1, len(text.names) + 1)]
     label, bag, *features = text.names
     table = text.parse([label, *features], [bag])
     whole = whole_numbers(table.column(label).to_numpy(), text.lines.tolist(), "label")

@@ -172,7 +172,18 @@ def _find(path: Path) -> str:
     """The module that reads a file."""
     if not path.is_dir():
         check_file(path)
-    head = _head(path) if path.is_file() else b""  # a pair of files may go by a stem that is no file
+    head = b""
+    if path.is_file():  # a pair of files may go by a stem that is no file
+        try:
+            with open(path, "rb") as handle:
+                head = handle.read(_HEAD)
+        except OSError as error:
+            raise DataError(f"cannot be read: {error.strerror or error}", path=path) from None
+    if head.startswith(b"\x1f\x8b"):  # unpacked as far as it can be; the reader will report damage
+        try:
+            head = zlib.decompressobj(wbits=31).decompress(head, _HEAD)
+        except zlib.error:
+            head = b""
     likely = _with_suffix(path)
     for name in (*likely, *(name for name in _FORMATS if name not in likely)):
         if import_module(f"bagwise.io.{name}").recognises(path, head):
@@ -187,18 +198,3 @@ def _find(path: Path) -> str:
 
 def _known(what: str) -> str:
     return ", ".join(f"{f.name} ({', '.join(f.suffixes)})" for f in formats() if getattr(f, what))
-
-
-def _head(path: Path) -> bytes:
-    """First bytes of a file, unpacked as far as they can be; damage is left for the reader to report."""
-    try:
-        with open(path, "rb") as handle:
-            head = handle.read(_HEAD)
-    except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror or error}", path=path) from None
-    if not head.startswith(b"\x1f\x8b"):
-        return head
-    try:
-        return zlib.decompressobj(wbits=31).decompress(head, _HEAD)
-    except zlib.error:
-        return b""

@@ -22,7 +22,7 @@ from bagwise.bags.dataset import Dataset, joined_names
 from bagwise.bags.labels import unknown_label
 from bagwise.errors import DataError, quoted
 from bagwise.io import parquet
-from bagwise.io._facts import facts_of
+from bagwise.io._facts import ABOUT, facts_of
 from bagwise.io._parquet_pages import write_flat
 from bagwise.io._source import check_finite
 from bagwise.shards.manifest import MANIFEST, PARTIAL, Manifest, PartFacts, part_name
@@ -31,7 +31,6 @@ from bagwise.shards.place import Place
 __all__ = ["PART_BYTES", "ShardWriter"]
 
 PART_BYTES = 128 << 20
-_ABOUT = ("name", "description", "citation", "licence")
 _SAME = ("n_features", "dtype", "sparse", "feature_names", "info")  # what all pieces must agree on
 
 
@@ -175,7 +174,7 @@ class ShardWriter:
             for kind in about["info"].values():  # text with gaps in some pieces is text
                 kind["dtype"] = "text" if kind["dtype"] == "object" else kind["dtype"]
         if self._so_far is None:
-            about = {key: facts[key] for key in _ABOUT if key in facts}
+            about = {key: facts[key] for key in ABOUT if key in facts}
             several, grouped = facts["several_views"], piece.groups is not None
             self._so_far = Manifest(about, (), (), views, several, False, grouped, False, (), ())
             if piece.recipe is not None:
