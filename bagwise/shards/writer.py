@@ -224,7 +224,11 @@ class ShardWriter:
         sparse = any(view.is_sparse for view in views_of(pieces[0].bags).values())
         empty = any(view.n_features == 0 for view in views_of(pieces[0].bags).values())
         flat = self.flat and not sparse and not empty
-        data = Dataset.concat([without_instances(piece) for piece in pieces] if flat else pieces)
+        bare = [  # all of a piece but its instances, which have no features any more
+            replace(piece, bags=each_view(piece.bags, lambda bags: bags.with_X(bags.X[:, :0])))
+            for piece in (pieces if flat else ())
+        ]
+        data = Dataset.concat(bare or pieces)
         if not data.bags.ids_given:
             data = replace(data, bags=each_view(data.bags, Bags.numbered))
         bags = data.bags
@@ -406,8 +410,3 @@ class KnownHashes:
             if len(run):
                 found |= run[np.minimum(np.searchsorted(run, numbers), len(run) - 1)] == numbers
         return found
-
-
-def without_instances(data: Dataset) -> Dataset:
-    """All of a data set but its instances, which have no features any more."""
-    return replace(data, bags=each_view(data.bags, lambda bags: bags.with_X(bags.X[:, :0])))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bagwise import actions
-from bagwise.datasets.media import make_documents, make_recordings
+from bagwise.datasets import make_documents, make_recordings
 from bagwise.errors import BagwiseError, DataError
 from bagwise.media.labels import read_labels
 

@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 import pytest
 
-from bagwise.datasets.media import make_collages, make_documents, make_recordings, make_slides
+from bagwise.datasets import make_collages, make_documents, make_recordings, make_slides
 
 MAKERS = {
     "recordings": lambda folder, **more: make_recordings(folder, 3, seconds=3.0, **more),

@@ -16,8 +16,7 @@ from playwright import sync_api
 
 import bagwise
 from bagwise import Bags, Dataset
-from bagwise.datasets import make_digits
-from bagwise.datasets.media import make_collages, make_documents, make_recordings
+from bagwise.datasets import make_collages, make_digits, make_documents, make_recordings
 from bagwise.look import Corrections, Session, make_app, open_session, server, write_page
 from bagwise.media import gather
 from bagwise.models import MIMLDummy, SingleInstanceLogisticRegression

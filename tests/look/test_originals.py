@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 import bagwise
 from bagwise import Bags, Dataset
-from bagwise.datasets.media import make_collages, make_documents, make_recordings
+from bagwise.datasets import make_collages, make_documents, make_recordings
 from bagwise.errors import BagwiseError
 from bagwise.look import Corrections, Session, make_app, open_session
 from bagwise.look.exporting import export, export_kinds

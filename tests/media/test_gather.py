@@ -13,7 +13,7 @@ import pytest
 import bagwise
 from bagwise import actions
 from bagwise.cli import app
-from bagwise.datasets.media import make_documents
+from bagwise.datasets import make_documents
 from bagwise.errors import BagwiseError, DataError, DataWarning
 from bagwise.media import gather
 from bagwise.media.recognise import recognise

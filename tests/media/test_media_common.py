@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 
 import bagwise
 from bagwise.base.parameters import rules_of
-from bagwise.datasets.media import make_collages, make_documents, make_recordings, make_slides
+from bagwise.datasets import make_collages, make_documents, make_recordings, make_slides
 from bagwise.errors import DataError
 from bagwise.media import find_files
 from bagwise.media.places import medium_of, place_columns

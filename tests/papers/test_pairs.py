@@ -7,7 +7,7 @@ import pytest
 
 from bagwise.compute import memo as pairs
 from bagwise.compute.memo import between_bags, shared_pairs
-from bagwise.datasets.synthetic import make_miml
+from bagwise.datasets import make_miml
 from bagwise.registry import get_estimator
 from papers.execute import execute
 from papers.tasks import Task

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 import papers.methods as room
 from bagwise.compute.memo import remembered, shared_work, unchanging
-from bagwise.datasets.synthetic import make_miml
+from bagwise.datasets import make_miml
 from bagwise.errors import DataError
 from bagwise.metrics import get_scorer
 from bagwise.model_selection import MultilabelKFold

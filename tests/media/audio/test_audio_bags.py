@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bagwise
-from bagwise.datasets.media import make_recordings
+from bagwise.datasets import make_recordings
 from bagwise.errors import DataError, DataWarning
 from bagwise.media import AudioToBags, find_files
 from bagwise.media.audio import feature_table

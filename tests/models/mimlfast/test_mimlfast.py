@@ -10,8 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from bagwise import Bags
 from bagwise.compute.calibration import best_offset
-from bagwise.datasets import make_msra_like
-from bagwise.datasets.synthetic import make_miml, make_sub_concepts
+from bagwise.datasets import make_miml, make_msra_like, make_sub_concepts
 from bagwise.metrics import hamming_loss, ranking_loss
 from bagwise.models import MIMLFast
 
@@ -280,7 +279,7 @@ def test_validation_choices(data):
 ONE_TYPE_EACH = """
 import numpy as np
 from scipy import sparse
-from bagwise.datasets.synthetic import make_miml
+from bagwise.datasets import make_miml
 from bagwise.models import MIMLFast
 from bagwise.models.mimlfast import kernels, kernels_sgd
 data = make_miml(n_bags=40, random_state=0)

@@ -7,8 +7,7 @@ import pytest
 from sklearn.base import clone
 
 import bagwise
-from bagwise.datasets import make_msra_like
-from bagwise.datasets.synthetic import make_miml
+from bagwise.datasets import make_miml, make_msra_like
 from bagwise.errors import DataError
 from bagwise.metrics import hamming_loss, ranking_loss
 from bagwise.models import MIMLFast

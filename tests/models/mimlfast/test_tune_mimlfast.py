@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from joblib import parallel_config
 
-from bagwise.datasets.synthetic import make_miml
+from bagwise.datasets import make_miml
 from bagwise.model_selection import select_mimlfast
 from bagwise.models.mimlfast.estimator import MIMLFast
 from bagwise.models.mimlfast.tune import PAPER_GRID

@@ -11,7 +11,7 @@ from bagwise import Bags  # noqa: E402
 from bagwise.base.blocks import Block  # noqa: E402
 from bagwise.compute.devices import gpu_there  # noqa: E402
 from bagwise.compute.scaling import apply_scaling, learn_scaling  # noqa: E402
-from bagwise.datasets.synthetic import make_miml  # noqa: E402
+from bagwise.datasets import make_miml  # noqa: E402
 from bagwise.models import ORedLogisticRegression  # noqa: E402
 from bagwise.models._shared import gpu as instances_torch  # noqa: E402
 from bagwise.models._shared.gpu import Instances  # noqa: E402

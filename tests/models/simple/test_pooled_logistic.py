@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from bagwise import Bags
-from bagwise.datasets.synthetic import make_miml
+from bagwise.datasets import make_miml
 from bagwise.models import PooledLogisticRegression
 from bagwise.models.simple.pooled_logistic import loss_and_gradient
 from bagwise.preprocessing import bag_statistics
