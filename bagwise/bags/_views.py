@@ -9,7 +9,7 @@ import numpy as np
 
 from bagwise.bags._bags import Bags
 from bagwise.bags._rows import Matrix
-from bagwise.bags.frames import views_html
+from bagwise.bags.frames import table
 from bagwise.errors import DataError, quoted
 
 ONE_VIEW = "instances"  # what the only view of plain bags is called
@@ -172,7 +172,9 @@ class MultiViewBags:
         return MultiViewBags({name: bags[key] for name, bags in self.views.items()})
 
     def _repr_html_(self) -> str:
-        return views_html(self)
+        rows = [[name, f"{b.n_instances:,}", f"{b.n_features:,}"] for name, b in self.views.items()]
+        lines = table(["view", "instances", "features"], rows)
+        return f"<div><b>{len(self):,} bags with several views</b>{lines}</div>"
 
     def select(self, names: Iterable[str]) -> MultiViewBags:
         """Only the named views."""

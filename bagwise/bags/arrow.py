@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
-from bagwise.errors import DataError
+from bagwise.errors import DataError, quoted
 
 LONGEST_NAME = 255  # NumPy gives every name of a column the room of the longest
 _INTEGER = r"^(0|-?[1-9][0-9]{0,19})$"
@@ -57,9 +57,14 @@ def as_text(values: np.ndarray) -> np.ndarray:
     return values.astype(str)
 
 
+def has_offsets(kind: pa.DataType) -> bool:
+    """Whether a column holds lists that may differ in length."""
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+
+
 def is_list(kind: pa.DataType) -> bool:
     """Whether a column holds lists, of whatever kind."""
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return has_offsets(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def group_rows(
@@ -127,33 +132,23 @@ def natural(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
         return to_numpy(column)
 
 
-def natural_ids(texts: Sequence[str], lines: Sequence[int]) -> np.ndarray:
+def natural_names(texts: Sequence[str], lines: Sequence[int] = ()) -> np.ndarray:
     """Names as written: numbers if all of them are written as Python writes them, else text.
 
-    So names that differ stay different: ``01``, ``1`` and ``1.0`` are three.
+    So names that differ stay different: ``01``, ``1`` and ``1.0`` are three. With the lines on which they
+    stand, names that are empty or very long are refused.
 
     Examples
     --------
-    >>> natural_ids(["12", "7"], [1, 2])
-    array([12,  7])
-    >>> natural_ids(["12", "07"], [1, 2]).tolist()
-    ['12', '07']
+    >>> natural_names(["12", "7"]).tolist(), natural_names(["12", "07"]).tolist()
+    ([12, 7], ['12', '07'])
+    >>> natural_names(["1.5", "2.0"]).tolist(), natural_names(["1.5", "2"]).tolist()
+    ([1.5, 2.0], ['1.5', '2'])
     """
     for text, line in zip(texts, lines):
         if not text or len(text) > LONGEST_NAME:
             problem = "an empty name" if not text else f"a name of {len(text):,} characters"
             raise DataError(f"{problem}; names have 1 to {LONGEST_NAME} characters", line=int(line))
-    return natural_names(texts)
-
-
-def natural_names(texts: Sequence[str]) -> np.ndarray:
-    """As `natural_ids`, for names that may be empty or long.
-
-    Examples
-    --------
-    >>> natural_names(["1.5", "2.0"]).tolist(), natural_names(["1.5", "2"]).tolist()
-    ([1.5, 2.0], ['1.5', '2'])
-    """
     if len(texts) and all(map(_WHOLE.fullmatch, texts)):
         values = [int(text) for text in texts]
         for kind in (np.int64, np.uint64):
@@ -189,13 +184,9 @@ def ragged_to_arrow(X: Any, offsets: np.ndarray) -> pa.LargeListArray:
 def ragged_from_arrow(column: Any, n_features: int | None = None) -> tuple[Any, np.ndarray]:
     """Matrix and offsets of a list column; shares memory when the column is one chunk without nulls.
 
-    Parameters
-    ----------
-    column : pyarrow Array or ChunkedArray
-        ``list<fixed_size_list<number>>``, ``list<list<number>>`` (all of one length) or
-        ``list<list<struct<index, value>>>`` (sparse).
-    n_features : int, optional
-        Width of the matrix; needed for sparse lists and for columns without any instance.
+    The column is ``list<fixed_size_list<number>>``, ``list<list<number>>`` (all of one length) or
+    ``list<list<struct<index, value>>>`` (sparse). ``n_features``, the width of the matrix, is needed for
+    sparse lists and for columns without any instance.
     """
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     builder = RaggedBuilder(n_features)
@@ -207,12 +198,8 @@ def ragged_from_arrow(column: Any, n_features: int | None = None) -> tuple[Any, 
 class RaggedBuilder:
     """Matrix and offsets from list chunks as they come; each is copied once and need not be kept.
 
-    Parameters
-    ----------
-    n_features : int, optional
-        Width of the matrix, as in `ragged_from_arrow`.
-    n_rows : int, optional
-        How many instances are to come; a wrong number costs time, not correctness.
+    ``n_features`` is as in `ragged_from_arrow`; ``n_rows`` says how many instances are to come, and a wrong
+    number costs time, not correctness.
     """
 
     def __init__(self, n_features: int | None = None, n_rows: int | None = None) -> None:
@@ -224,9 +211,7 @@ class RaggedBuilder:
 
     def add(self, chunk: pa.Array, bag_ids: Any = None) -> None:
         """Take the next bags; ``bag_ids`` names those of the chunk in messages."""
-        part, cuts = _ragged_chunk(
-            chunk, self.n_features, _Names(bag_ids, 0 if bag_ids is not None else self.bag)
-        )
+        part, cuts = _ragged_chunk(chunk, self.n_features, self.bag, bag_ids)
         if sparse.issparse(part) or not self.offsets:
             self.parts.append(part)
         elif len(part):
@@ -266,35 +251,30 @@ class RaggedBuilder:
         return sparse.vstack(self.parts, format="csr"), offsets
 
 
-class _Names:
-    """What to call the bags of a chunk that begins at a later bag."""
+def _ragged_chunk(
+    column: pa.Array, n_features: int | None, first: int, bag_ids: Any
+) -> tuple[Any, np.ndarray]:
+    """Matrix and offsets of one chunk; messages name its bags by id, or count them from ``first``."""
 
-    def __init__(self, bag_ids: Any, first: int) -> None:
-        self.bag_ids, self.first = bag_ids, first
+    def called(bag: int) -> str:
+        return quoted(first + bag if bag_ids is None else bag_ids[bag])
 
-    def __getitem__(self, bag: int) -> Any:
-        name = self.first + bag if self.bag_ids is None else self.bag_ids[self.first + bag]
-        return name.item() if isinstance(name, np.generic) else name
+    def bag_of(row: int) -> str:
+        return called(int(np.searchsorted(offsets, row, side="right")) - 1)
 
-    def of_row(self, row: int, offsets: np.ndarray) -> Any:
-        return self[int(np.searchsorted(offsets, row, side="right")) - 1]
-
-
-def _ragged_chunk(column: pa.Array, n_features: int | None, names: _Names) -> tuple[Any, np.ndarray]:
-    if not _is_list(column.type):
+    if not has_offsets(column.type):
         raise DataError(f"expected one list of instances per bag, got {column.type}")
     if column.null_count:
-        bag = names[first_null(column)]
-        raise DataError(f"bag {bag!r} is null; write an empty list for a bag without instances")
+        bag = called(first_null(column))
+        raise DataError(f"bag {bag} is null; write an empty list for a bag without instances")
     offsets, rows = unpack_lists(column)
     if rows.null_count:
-        bag = names.of_row(first_null(rows), offsets)
-        raise DataError(f"an instance of bag {bag!r} is null; leave such instances out")
+        raise DataError(f"an instance of bag {bag_of(first_null(rows))} is null; leave such instances out")
     if pa.types.is_fixed_size_list(rows.type):
         width = rows.type.list_size
         indptr = None
         values = rows.values[rows.offset * width : (rows.offset + len(rows)) * width]
-    elif _is_list(rows.type):
+    elif has_offsets(rows.type):
         indptr, values = unpack_lists(rows)
         widths = np.diff(indptr)
         width = n_features if n_features is not None else int(widths[0]) if len(widths) else 0
@@ -303,16 +283,15 @@ def _ragged_chunk(column: pa.Array, n_features: int | None, names: _Names) -> tu
     if values.null_count:
         k = first_null(values)
         row = k // width if indptr is None else int(np.searchsorted(indptr, k, side="right")) - 1
-        bag = names.of_row(row, offsets)
-        raise DataError(f"a feature value of bag {bag!r} is null; fill or drop such instances first")
+        bag = bag_of(row)
+        raise DataError(f"a feature value of bag {bag} is null; fill or drop such instances first")
     if pa.types.is_struct(values.type):
         if indptr is None:
             indptr = np.arange(len(rows) + 1, dtype=np.int64) * width
         return _sparse_rows(values, indptr, n_features), offsets
     if indptr is not None and (widths != width).any():
         row = int(np.flatnonzero(widths != width)[0])
-        bag = names.of_row(row, offsets)
-        raise DataError(f"an instance of bag {bag!r} has {widths[row]} features, expected {width}")
+        raise DataError(f"an instance of bag {bag_of(row)} has {widths[row]} features, expected {width}")
     if n_features is not None and width != n_features:
         raise DataError(f"instances have {width} features, expected {n_features}")
     return numbers(values).reshape(len(rows), width), offsets
@@ -330,10 +309,6 @@ def _sparse_rows(entries: pa.StructArray, indptr: np.ndarray, n_features: int | 
         indices = indices.astype(np.int32, copy=False)
     data = numbers(entries.field("value"))
     return sparse.csr_array((data, indices, indptr), shape=(len(indptr) - 1, width), copy=False)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
 def first_null(array: pa.Array | pa.ChunkedArray) -> int:

@@ -69,6 +69,7 @@ def like_labels(values: np.ndarray, offsets: np.ndarray) -> bool:
     return bool(np.isin(first, (0, 1)).all() and (values == np.repeat(first, np.diff(offsets)[filled])).all())
 
 
+@dataclass(eq=False, repr=False)
 class Roles(Mapping[str, str]):
     """What each column of a table was taken for: column -> role.
 
@@ -89,25 +90,24 @@ class Roles(Mapping[str, str]):
     bag: rec; 2 features: f1, f2; fact: lat (a place or time)
     """
 
-    def __init__(self, roles: Mapping[str, str], doubtful: Mapping[str, str] | None = None) -> None:
-        self._roles = dict(roles)
-        self.doubtful = dict(doubtful or {})
+    roles: Mapping[str, str]
+    doubtful: Mapping[str, str] = field(default_factory=dict)
 
     def __getitem__(self, column: str) -> str:
-        return self._roles[column]
+        return self.roles[column]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._roles)
+        return iter(self.roles)
 
     def __len__(self) -> int:
-        return len(self._roles)
+        return len(self.roles)
 
     def of(self, role: str) -> list[str]:
         """Columns with this role, in the order of the table."""
-        return [column for column, its in self._roles.items() if its == role]
+        return [column for column, its in self.roles.items() if its == role]
 
     def __str__(self) -> str:
-        return "; ".join(self._line(role) for role in _ORDER if role in self._roles.values())
+        return "; ".join(self._line(role) for role in _ORDER if role in self.roles.values())
 
     def __repr__(self) -> str:
         return f"Roles({self})"
@@ -204,16 +204,10 @@ def choose_columns(
 ) -> Columns:
     """Take what the caller names, and the names of our layout for the rest.
 
-    Parameters
-    ----------
-    kinds : mapping of str to str
-        What each column holds: "number", "text", "empty", or anything else.
-    bag, features, labels, instance_label, info
-        Columns by name; ``labels`` is one column of names or several of 0 and 1.
-    by_name : bool, default=True
-        Whether labels, groups, parts and facts are also found by their names.
-    keep : bool, default=False
-        Whether text and doubtful numbers that nobody asked for are kept as facts, as in files of ours.
+    ``kinds`` says what each column holds (`NUMBER`, `TEXT`, `EMPTY`, or anything else); ``labels`` is one
+    column of names or several of 0 and 1. With ``by_name`` labels, groups, parts and facts are also found by
+    their names; with ``keep`` text and doubtful numbers that nobody asked for are kept as facts, as in files
+    of ours.
     """
     if bag is None:
         bag = next((name for name in ("bag_id", "bag") if name in kinds), "")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 
 from bagwise.bags import ONE_VIEW, Bags, MultiViewBags, bag_numbers, instance_rows, views_of
 from bagwise.bags.columns import Roles
-from bagwise.bags.frames import MOST_FLAGS, bag_columns, dataset_frame, dataset_html
+from bagwise.bags.frames import MOST_FLAGS, bag_columns, bags_frame, dataset_html
 from bagwise.bags.labels import dense_labels, in_bag_order, label_sets, stored_labels, unknown_label
 from bagwise.errors import DataError, quoted
 
@@ -22,10 +22,10 @@ UNKNOWN = -1  # instance label that nobody wrote down
 
 
 class _LabelMatrix:
-    """The attribute ``Y``: always given out as a plain array, kept sparse inside where it is very large."""
+    """The attribute ``Y``: a plain array for all who ask, kept as ``_Y``, sparse where it is very large."""
 
     def __get__(self, data: Any, owner: Any = None) -> Any:
-        return None if data is None else dense_labels(data.__dict__["_Y"])
+        return None if data is None else dense_labels(data._Y)
 
     def __set__(self, data: Any, value: Any) -> None:
         data.__dict__["_Y"] = value
@@ -70,6 +70,7 @@ class Dataset:
     array([1])
     """
 
+    _Y: ClassVar[Any]
     bags: Bags | MultiViewBags
     Y: np.ndarray = _LabelMatrix()  # type: ignore[assignment]
     label_names: tuple[str, ...] = ()
@@ -87,7 +88,7 @@ class Dataset:
         if not isinstance(self.bags, (Bags, MultiViewBags)):
             raise TypeError(f"bags must be Bags or MultiViewBags, got {type(self.bags).__name__}")
         n_bags, ids, names = len(self.bags), self.bags.bag_ids, tuple(self.label_names)
-        given = self.__dict__["_Y"]
+        given = self._Y
         if given is not None:
             Y, names = stored_labels(in_bag_order(given, self.bags), names or None, ids)
         elif names:
@@ -187,7 +188,11 @@ class Dataset:
                 f"a frame has one row per instance, and views ({views}) have their own; "
                 "use data.bags[view].to_frame()"
             )
-        return dataset_frame(self)
+        index = self.bags.index
+        beside = {name: np.asarray(values)[index] for name, values in bag_columns(self).items()}
+        if self.instance_Y is not None:
+            beside["instance_label"] = np.asarray([*self.label_names, ""], dtype=object)[self.instance_Y]
+        return bags_frame(self.bags, beside)
 
     @classmethod
     def concat(cls, pieces: Iterable[Dataset]) -> Dataset:
@@ -218,10 +223,15 @@ class Dataset:
             raise DataError("some pieces have groups and others have none; give them all, or none")
         known = None
         if any(piece.instance_Y is not None for piece in pieces):
-            known = {
-                view: np.concatenate([_known_labels(piece, view, names) for piece in pieces])
-                for view in views_of(first.bags)
-            }
+            known = {}
+            for view in views_of(first.bags):
+                parts = []
+                for piece in pieces:
+                    its = piece.instance_Y
+                    its = its.get(view) if isinstance(its, Mapping) else its
+                    n = views_of(piece.bags)[view].n_instances
+                    parts.append(np.full(n, UNKNOWN) if its is None else _places(piece, names)[its])
+                known[view] = np.concatenate(parts)
         Y = sparse.vstack([_in_columns(piece, names) for piece in pieces], format="csr") if names else None
         return replace(
             first,
@@ -308,11 +318,6 @@ class Dataset:
         """Mean number of labels per bag."""
         return float(self.label_counts.sum() / len(self)) if len(self) else 0.0
 
-    @property
-    def _Y(self) -> Any:
-        """The label matrix as it is kept."""
-        return self.__dict__["_Y"]
-
 
 def _instance_labels(values: Any, bags: Bags, names: tuple[str, ...]) -> np.ndarray:
     """Label index of each instance, from indices or from names (None or "" for unknown)."""
@@ -364,11 +369,3 @@ def _in_columns(piece: Dataset, names: tuple[str, ...]) -> sparse.csr_array:
     )
     moved.sort_indices()
     return moved
-
-
-def _known_labels(piece: Dataset, view: str, names: tuple[str, ...]) -> np.ndarray:
-    """Instance labels of a view by the common names."""
-    known = piece.instance_Y.get(view) if isinstance(piece.instance_Y, Mapping) else piece.instance_Y
-    if known is None:
-        return np.full(views_of(piece.bags)[view].n_instances, UNKNOWN, dtype=np.int64)
-    return _places(piece, names)[known]

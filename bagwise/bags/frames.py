@@ -71,24 +71,16 @@ def bag_columns(dataset: Any) -> dict[str, Any]:
     return columns
 
 
-def dataset_frame(dataset: Any) -> Any:
-    """One row per instance; see `Dataset.to_frame`."""
-    bags = dataset.bags
-    beside = {name: np.asarray(values)[bags.index] for name, values in bag_columns(dataset).items()}
-    if dataset.instance_Y is not None:
-        beside["instance_label"] = np.asarray([*dataset.label_names, ""], dtype=object)[dataset.instance_Y]
-    return bags_frame(bags, beside)
-
-
 # ---------------------------------------------------------------------- notebooks
 
 
 def bags_html(bags: Any) -> str:
     """A table of facts and the first bags."""
     sizes = bags.sizes
+    spread = f" ({sizes.min()} to {sizes.max()} per bag)" if len(sizes) else ""
     facts = [
         ("bags", f"{len(bags):,}"),
-        ("instances", f"{bags.n_instances:,}{_spread(sizes)}"),
+        ("instances", f"{bags.n_instances:,}{spread}"),
         ("features", f"{bags.n_features:,} ({'sparse' if bags.is_sparse else 'dense'} {bags.dtype})"),
     ]
     if bags.instance_info:
@@ -102,13 +94,6 @@ def bags_html(bags: Any) -> str:
         rows.append([bags.bag_ids[k], sizes[k], *values, *[""] * (len(head) - 2 - len(values))])
     note = "features are those of the first instance of each bag"
     return f"<div><b>Bags</b>{pairs(facts)}{table(head, rows)}<small>{note}</small></div>"
-
-
-def views_html(bags: Any) -> str:
-    """A line per view."""
-    rows = [[name, f"{b.n_instances:,}", f"{b.n_features:,}"] for name, b in bags.views.items()]
-    lines = table(["view", "instances", "features"], rows)
-    return f"<div><b>{len(bags):,} bags with several views</b>{lines}</div>"
 
 
 def dataset_html(data: Any) -> str:
@@ -143,7 +128,3 @@ def table(head: list[str], rows: list[list[Any]]) -> str:
     top = f"<thead><tr>{''.join(f'<th>{escape(str(c))}</th>' for c in head)}</tr></thead>" if head else ""
     body = "".join(f"<tr>{''.join(f'<td>{escape(str(c))}</td>' for c in row)}</tr>" for row in rows)
     return f"<table>{top}<tbody>{body}</tbody></table>"
-
-
-def _spread(sizes: np.ndarray) -> str:
-    return f" ({sizes.min()} to {sizes.max()} per bag)" if len(sizes) else ""

@@ -72,8 +72,7 @@ def stored_labels(
     if isinstance(labels, Mapping) and not hasattr(labels, "columns"):
         labels = _from_mapping(labels, bag_ids)
     if sparse.issparse(labels):
-        Y = _binary_csr(labels, bag_ids)
-        return Y, _names_of(Y, names)
+        return _named(_binary_csr(labels, bag_ids), names)
     if hasattr(labels, "column_names"):  # an Arrow table, whose .columns are not names
         labels = labels.to_pandas() if not hasattr(labels, "iloc") else labels
     if hasattr(labels, "to_frame") and getattr(getattr(labels, "dtype", None), "kind", "O") in "biuf":
@@ -81,12 +80,17 @@ def stored_labels(
     if hasattr(labels, "columns") and hasattr(labels, "__array__"):  # a DataFrame
         columns = _unique_names(str(column) for column in labels.columns)
         Y = binary_matrix(labels, bag_ids, columns)
-        return (Y, columns) if names is None else (Y[:, _order(columns, names)], names)
+        if names is None:
+            return Y, columns
+        for name in names:
+            if name not in columns:
+                raise unknown_label(name, columns)
+        return Y[:, [columns.index(name) for name in names]], names
     if isinstance(labels, np.ndarray) and labels.dtype.kind in "biuf":
-        Y = binary_matrix(labels, bag_ids)
-        return Y, _names_of(Y, names)
+        return _named(binary_matrix(labels, bag_ids), names)
     rows = list(labels)
-    if any(isinstance(row, str) or _holds_text(row) for row in rows):
+    inside = (item for row in rows if np.iterable(row) for item in ([row] if isinstance(row, str) else row))
+    if any(isinstance(item, str) for item in inside):
         return _from_names(rows, names, bag_ids)
     if names is not None and all(np.ndim(row) != 0 and len(row) == 0 for row in rows):
         return np.zeros((len(rows), len(names)), dtype=np.int8), names
@@ -98,8 +102,7 @@ def stored_labels(
         raise DataError(
             "labels must be a 0/1 matrix, a DataFrame, or for each bag a list of label names (text)"
         ) from None
-    Y = binary_matrix(matrix, bag_ids)
-    return Y, _names_of(Y, names)
+    return _named(binary_matrix(matrix, bag_ids), names)
 
 
 def dense_labels(Y: Any) -> np.ndarray:
@@ -156,17 +159,13 @@ def binary_matrix(Y: Any, bag_ids: Any = None, names: Sequence[str] | None = Non
         bag = row if bag_ids is None or row >= len(bag_ids) else bag_ids[row]
         label = column if names is None else repr(names[column])
         value = matrix[row, column]
-        hint = _hint(value, None if names is None else names[column])
+        hint = ""
+        if names is not None and doubt(names[column]) == "an id":
+            hint = f". If these are bag ids, make them the index: .set_index({names[column]!r})"
+        elif names is not None and isinstance(value, (str, list, np.ndarray)):
+            hint = f". If these are label names, give that column alone, as lists: frame[{names[column]!r}]"
         raise DataError(f"bag {quoted(bag)} has the value {value} for label {label}; expected 0 or 1{hint}")
     return np.ascontiguousarray(matrix, dtype=np.int8)
-
-
-def _hint(value: Any, name: str | None) -> str:
-    if name is not None and doubt(name) == "an id":
-        return f". If these are bag ids, make them the index: .set_index({name!r})"
-    if name is not None and isinstance(value, (str, list, np.ndarray)):
-        return f". If these are label names, give that column alone, as lists: frame[{name!r}]"
-    return ""
 
 
 def _is_binary(value: Any) -> bool:
@@ -201,12 +200,12 @@ def unknown_label(name: Any, known: Sequence[str], bag: Any = None) -> DataError
     return DataError(f"{place}unknown label {name!r}{hint}")
 
 
-def _names_of(Y: Any, names: Any) -> tuple[str, ...]:
+def _named(Y: Any, names: Any) -> tuple[Any, tuple[str, ...]]:
     if names is None:
-        return tuple(f"label_{k}" for k in range(Y.shape[1]))
+        return Y, tuple(f"label_{k}" for k in range(Y.shape[1]))
     if len(names) != Y.shape[1]:
         raise DataError(f"{len(names)} label names for {Y.shape[1]} columns of labels")
-    return names
+    return Y, names
 
 
 def _from_names(rows: list[Any], names: Any, bag_ids: Any) -> tuple[Any, tuple[str, ...]]:
@@ -228,16 +227,8 @@ def _from_names(rows: list[Any], names: Any, bag_ids: Any) -> tuple[Any, tuple[s
         indices += sorted({column[name] for name in row})
         indptr.append(len(indices))
     ones = np.ones(len(indices), dtype=np.int8)
-    return _binary_csr(
-        sparse.csr_array((ones, indices, indptr), shape=(len(sets), len(names))), bag_ids
-    ), names
-
-
-def _holds_text(row: Any) -> bool:
-    try:
-        return any(isinstance(item, str) for item in row)
-    except TypeError:
-        return False
+    Y = sparse.csr_array((ones, indices, indptr), shape=(len(sets), len(names)))
+    return _binary_csr(Y, bag_ids), names
 
 
 def _unique_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -247,14 +238,6 @@ def _unique_names(names: Iterable[str]) -> tuple[str, ...]:
         twice = next(name for name in result if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise DataError(f"the label name {twice!r} occurs twice")
     return result
-
-
-def _order(columns: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
-    for name in names:
-        if name not in columns:
-            raise unknown_label(name, columns)
-    place = {column: k for k, column in enumerate(columns)}
-    return [place[name] for name in names]
 
 
 # ----------------------------------------------------------------------

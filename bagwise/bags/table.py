@@ -25,7 +25,6 @@ from bagwise.bags.arrow import (
     is_list,
     is_number,
     natural,
-    natural_ids,
     natural_names,
     numbers,
     plain,
@@ -52,18 +51,8 @@ SEPARATOR = ";"  # between the names of labels in one cell
 class Rows:
     """The rows of a table, brought together bag by bag: bags in the order of their first row.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        One row per instance.
-    bag : str
-        Column that says to which bag a row belongs.
-    lines : array of int, optional
-        Line of each row, for a table that was text: ids, groups and facts then are what they look like.
-    path : path, optional
-        The file, for messages.
-    title : str
-        What to call a column in messages.
+    With ``lines``, the line of each row, the table was text: ids, groups and facts then are what they look
+    like. ``path`` and ``title`` say in messages what the file and a column are called.
     """
 
     def __init__(
@@ -76,19 +65,14 @@ class Rows:
     ) -> None:
         self.table, self.path, self.title, self.is_text = table, path, title, lines is not None
         self.order, self.offsets, self.ids = group_rows(table.column(bag), bag)
-        self.sorted = bool((np.diff(self.order) == 1).all())
         if lines is not None:
             self.lines = lines[self.order]
-            self.ids = natural_ids(self.ids.tolist(), self.lines[self.offsets[:-1]].tolist())
+            self.ids = natural_names(self.ids.tolist(), self.lines[self.offsets[:-1]].tolist())
 
     def wrong(self, row: int, problem: str) -> DataError:
         """The error for a row, counted in the order of the bags."""
         line = int(self.lines[row]) if self.is_text else None
         return DataError(problem, path=self.path, line=line)
-
-    def in_order(self, values: np.ndarray) -> np.ndarray:
-        """Values of all rows in the order of the bags."""
-        return values if self.sorted else values[self.order]
 
     def codes(self, column: str) -> tuple[np.ndarray, pa.Array]:
         """A number for the value of each bag in a column that repeats it on every row, and the values."""
@@ -156,6 +140,7 @@ class Rows:
             single = {self.table.schema.field(name).type for name in chosen} <= {pa.float32(), pa.float16()}
             dtype = np.float32 if single else np.float64
         X = np.empty((self.table.num_rows, len(chosen)), dtype=np.dtype(dtype))
+        as_they_stand = (np.diff(self.order) == 1).all()
         with np.errstate(over="ignore"):  # too large for float32 is infinite, and reported as such
             for k, name in enumerate(chosen):
                 column = self.table.column(name)
@@ -167,7 +152,7 @@ class Rows:
                     raise DataError(
                         f"row {row} has no value in column {name!r}; fill or drop such rows first"
                     )
-                X[:, k] = self.in_order(column.to_numpy())
+                X[:, k] = column.to_numpy() if as_they_stand else column.to_numpy()[self.order]
         return X
 
     def lists(self, name: str) -> np.ndarray:
@@ -230,7 +215,12 @@ class Rows:
         else:
             inside = set() if instances is None else set(instances.dictionary.to_pylist())
             names = tuple(sorted({*words, *inside} - {""}))
-        label = self._index(words, names, bag, word)[word] if len(word) else word
+        place = {name: k for k, name in enumerate(names)}
+        label = np.array([place.get(name, -1) for name in words], dtype=np.int64)[word]
+        if (label < 0).any():  # a word in use that is no label
+            k = int(np.flatnonzero(label < 0)[0])
+            unknown = unknown_label(words[word[k]], names, self.ids[bag[k]].item())
+            raise self.wrong(int(self.offsets[bag[k]]), unknown.message)
         known = None if instances is None else self._instance_labels(instances, names)
         if known is not None and not (flags or columns.labels or beside):  # a bag has those of its instances
             index = np.repeat(np.arange(len(self.ids)), np.diff(self.offsets))
@@ -244,7 +234,7 @@ class Rows:
         """Bag and column of every 1 in columns of 0 and 1."""
         bags, labels = [], []
         for k, column in enumerate(flags):
-            values = self.in_order(to_numpy(self.table.column(column)))
+            values = to_numpy(self.table.column(column))[self.order]
             wrong = np.flatnonzero((values != 0) & (values != 1))
             if wrong.size:
                 value = values[wrong[0]]
@@ -255,19 +245,6 @@ class Rows:
             bags.append(carried)
             labels.append(np.full(len(carried), k))
         return np.concatenate(bags), np.concatenate(labels)
-
-    def _index(
-        self, words: Sequence[str], names: tuple[str, ...], bag: np.ndarray, word: np.ndarray
-    ) -> np.ndarray:
-        """Label of every word; a word in use that is no label is refused with its line."""
-        known = {name: k for k, name in enumerate(names)}
-        place = np.array([known.get(name, -1) for name in words], dtype=np.int64)
-        lost = np.flatnonzero(place[word] < 0)
-        if lost.size:
-            k = int(lost[0])
-            unknown = unknown_label(words[word[k]], names, self.ids[bag[k]].item())
-            raise self.wrong(int(self.offsets[bag[k]]), unknown.message)
-        return place
 
     def _instance_labels(self, encoded: pa.DictionaryArray, names: tuple[str, ...]) -> np.ndarray:
         """Label of every row in the order of the bags, -1 where the cell is empty."""
@@ -338,7 +315,7 @@ def parts_of_frame(
     columns.lists = isinstance(features, str) and is_list(table.schema.field(features).type)
     rows = Rows(table, bag)
     if columns.flags and features is None:
-        columns.drop_like_labels(lambda name: rows.in_order(to_numpy(table.column(name))), rows.offsets)
+        columns.drop_like_labels(lambda name: to_numpy(table.column(name))[rows.order], rows.offsets)
     if not columns.features:
         raise DataError(_no_features(table, columns))
     roles = columns.roles(table.column_names)

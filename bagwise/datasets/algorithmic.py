@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.bags import Bags
 from bagwise.bags.dataset import Dataset
 from bagwise.datasets.draws import (
     BACKGROUND,
-    bag_names,
     check_range,
+    described,
     gaussian_instances,
     generator,
     shuffle_within,
@@ -270,17 +269,16 @@ def _trap(
     is_test: np.ndarray,
     about: str,
 ) -> Dataset:
-    names = ("positive",) if Y.shape[1] == 1 else tuple(f"label_{k}" for k in range(Y.shape[1]))
-    bags = Bags(X, offsets, bag_ids=bag_names(len(Y)), instance_info={"role": role.astype(np.int8)})
-    return Dataset(
-        bags,
+    return described(
+        name,
+        X,
+        offsets,
         Y,
-        names,
-        instance_Y=truth,
-        name=name,
-        description=f"Generated. {about}",
+        truth,
+        about,
+        {"role": role.astype(np.int8)},
+        ("positive",) if Y.shape[1] == 1 else (),
         citation="E. Raff and J. Holt. Reproducibility in multiple instance learning: a case for "
         "algorithmic unit tests. NeurIPS 2023 (the idea).",
-        licence="none needed: generated numbers",
         splits={"train": np.flatnonzero(~is_test), "test": np.flatnonzero(is_test)},
     )

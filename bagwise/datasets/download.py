@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import socket
 import ssl
 import sys
@@ -185,7 +186,9 @@ class _Resuming:
         if have:
             request.add_header("Range", f"bytes={have}-")
         with _open_within(request, self._time_left()) as response:
-            continues = response.status == 206 and _first_byte(response) == have
+            # Content-Range: bytes 100-199/200
+            begins = re.match(r"\S+\s+(\d+)-", response.headers.get("Content-Range", ""))
+            continues = response.status == 206 and begins is not None and int(begins[1]) == have
             if continues and have:
                 self.resumed = True
             elif have:
@@ -212,14 +215,6 @@ class _Resuming:
 def _cut_to(handle: IO[bytes], length: int) -> int:
     handle.truncate(length)
     return handle.seek(length)
-
-
-def _first_byte(response: Any) -> int:
-    """Start of the range that came, from ``Content-Range: bytes 100-199/200``; -1 if unreadable."""
-    try:
-        return int(response.headers.get("Content-Range", "").split()[1].split("-")[0])
-    except (IndexError, ValueError):
-        return -1
 
 
 # ---------------------------------------------------------------------- opening an address

@@ -1,4 +1,4 @@
-"""Random pieces from which all generated sets are made: sizes, label sets, roles of instances, centres.
+"""What all generated sets are made of: sizes, label sets, roles of instances, centres, and words about them.
 
 All functions are vectorised over bags; none loops over bags or instances in Python.
 """
@@ -8,6 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
+from bagwise.bags import Bags
+from bagwise.bags.dataset import Dataset
 
 BACKGROUND = -1  # an instance that causes no label; the same number as an unknown instance label
 
@@ -126,3 +129,27 @@ def gaussian_instances(
     for start in range(0, len(which), rows):
         X[start : start + rows] += with_origin[which[start : start + rows]]  # -1 is the last row
     return X
+
+
+def described(
+    name: str,
+    X: Any,
+    offsets: np.ndarray,
+    Y: np.ndarray,
+    instance_Y: np.ndarray,
+    about: str,
+    info: dict[str, np.ndarray] | None = None,
+    label_names: tuple[str, ...] = (),
+    **more: Any,
+) -> Dataset:
+    """A generated set with bags called b000, b001, ..."""
+    return Dataset(
+        Bags(X, offsets, bag_ids=bag_names(len(Y)), instance_info=info),
+        Y,
+        label_names,
+        instance_Y=instance_Y,
+        name=name,
+        description=f"Generated. {about}",
+        licence="none needed: generated numbers",
+        **more,
+    )

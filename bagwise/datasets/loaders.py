@@ -1,11 +1,10 @@
 """From the files of a public set to a `Dataset`: one small function per kind of set.
 
-A loader gets the files by name and the options of `bagwise.datasets.load_dataset` that are its own.
+``load_<reader>`` gets the files by name and the options of `bagwise.datasets.load_dataset` that are its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 
 from bagwise.bags import Bags
 from bagwise.bags.dataset import Dataset
-from bagwise.datasets.characters import find_letters, make_letter_words, read_letters, words_of
+from bagwise.datasets.letters import find_letters, make_letter_words, read_letters, words_of
 from bagwise.errors import DataError, DownloadError
 from bagwise.io import arff, arff_pair, c45, csv, matlab, sentences
 from bagwise.io._source import read_text
@@ -115,21 +114,6 @@ def load_pair(files: Files) -> Dataset:
 def load_sival(files: Files) -> Dataset:
     """Eight tables whose bag numbers start again in each."""
     return matlab.read_many([files[name] for name in sorted(files)])
-
-
-LOADERS: dict[str, Callable[..., Dataset]] = {
-    "letters": load_letters,
-    "letter_frost": load_letter_frost,
-    "letter_carroll": load_letter_carroll,
-    "msrcv2": load_msrcv2,
-    "arff": load_arff,
-    "birds": load_birds,
-    "sentences": load_sentences,
-    "c45": load_c45,
-    "label_bag_csv": load_label_bag_csv,
-    "pair": load_pair,
-    "sival": load_sival,
-}
 
 
 def _only(files: Files, suffix: str) -> Path:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.datasets import load_digits
 
 from bagwise.errors import OptionalDependencyError
 from bagwise.utils.files import replacing
@@ -274,8 +275,6 @@ def _texture_drawer(rng: np.random.Generator, n: int) -> Callable[[Any], Any]:
 
 
 def _digit_drawer(rng: np.random.Generator, n: int) -> Callable[[Any], Any]:
-    from sklearn.datasets import load_digits
-
     images, target = load_digits(return_X_y=True)
     where = (np.arange(n) * 10 // n)[:, None], (np.arange(n) * 10 // n)[None, :]
 

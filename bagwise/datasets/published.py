@@ -11,7 +11,15 @@ from scipy import sparse
 
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.bags.dataset import Dataset
-from bagwise.datasets.draws import BACKGROUND, bag_names, check_share, draw_roles, generator, to_offsets
+from bagwise.datasets.draws import (
+    BACKGROUND,
+    bag_names,
+    check_share,
+    draw_centres,
+    draw_roles,
+    generator,
+    to_offsets,
+)
 
 _CELLS = 1 << 23  # entries of the largest temporary table
 
@@ -80,8 +88,7 @@ def make_msra_like(
     first = np.concatenate([[0], np.cumsum(n_sub)])
     sub = np.floor(rng.random(len(labels)) * n_sub[labels]).astype(np.int64)
     sub[labels == BACKGROUND] = BACKGROUND
-    centres = rng.standard_normal((first[-1], n_latent))
-    centres *= separation / np.linalg.norm(centres, axis=1, keepdims=True)
+    centres = draw_centres(rng, first[-1], n_latent, separation)
     which = np.where(labels == BACKGROUND, first[-1], first[labels] + sub)
     X = _features(rng, centres, which, n_features)
     bags = Bags(X, offsets, instance_info={"sub_concept": sub})
@@ -121,7 +128,7 @@ def _features(rng, centres, which, n_features):
     scale = np.exp(rng.standard_normal(n_features)).astype(np.float32)
     mean = (scale * rng.standard_normal(n_features)).astype(np.float32)
     mix = (rng.standard_normal((n_latent, n_features)) / np.sqrt(n_latent)).astype(np.float32)
-    centres = np.vstack([centres, np.zeros((1, n_latent))]).astype(np.float32)
+    centres = np.vstack([centres, np.zeros((1, n_latent), dtype=np.float32)])
     X = np.empty((len(which), n_features), dtype=np.float32)
     rows = max(_CELLS // n_features, 1)
     for start in range(0, len(which), rows):

@@ -9,7 +9,7 @@ import inspect
 import os
 import tomllib
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module, resources
@@ -18,17 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bagwise.bags.dataset import Dataset
-from bagwise.datasets.algorithmic import make_absence_trap, make_counting_trap, make_order_trap
-from bagwise.datasets.characters import make_digits
 from bagwise.datasets.download import fetch
-from bagwise.datasets.published import make_mimlmix_like, make_msra_like
-from bagwise.datasets.synthetic import (
-    make_correlated_labels,
-    make_miml,
-    make_multi_target,
-    make_multi_view,
-    make_sub_concepts,
-)
 from bagwise.errors import DataError, DownloadError
 
 # ----------------------------------------------------------------------
@@ -145,35 +135,38 @@ def checksum(path: str | Path) -> str:
     >>> checksum(path)[:8]
     'e3b0c442'
     """
-    digest = hashlib.sha256()
     try:
         with gzip.open(path, "rb") if str(path).endswith(".gz") else open(path, "rb") as handle:
-            while chunk := handle.read(1 << 20):
-                digest.update(chunk)
+            return hashlib.file_digest(handle, "sha256").hexdigest()  # type: ignore[arg-type]
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"cannot be read ({error})", path=path) from None
-    return digest.hexdigest()
 
 
 # ----------------------------------------------------------------------
 # Names
 
 
-GENERATORS: Mapping[str, Callable[..., Dataset]] = MappingProxyType(
-    {
-        "digits": make_digits,
-        "miml": make_miml,
-        "sub_concepts": make_sub_concepts,
-        "correlated_labels": make_correlated_labels,
-        "multi_view": make_multi_view,
-        "multi_target": make_multi_target,
-        "msra_like": make_msra_like,
-        "mimlmix_like": make_mimlmix_like,
-        "absence_trap": make_absence_trap,
-        "counting_trap": make_counting_trap,
-        "order_trap": make_order_trap,
-    }
-)
+class _Generators(Mapping[str, Callable[..., Dataset]]):
+    """Functions by name, imported when they are first asked for: they bring scikit-learn and more."""
+
+    names = (
+        *("digits", "miml", "sub_concepts", "correlated_labels", "multi_view", "multi_target", "msra_like"),
+        *("mimlmix_like", "absence_trap", "counting_trap", "order_trap"),
+    )
+
+    def __getitem__(self, name: str) -> Callable[..., Dataset]:
+        if name not in self.names:
+            raise KeyError(name)
+        return getattr(import_module("bagwise.datasets"), f"make_{name}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+GENERATORS = _Generators()
 
 
 @dataclass(frozen=True)
@@ -214,7 +207,7 @@ class Entry:
     @property
     def loader(self) -> Callable[..., Dataset]:
         """Function that reads its files; the readers are imported when first needed."""
-        return import_module("bagwise.datasets.loaders").LOADERS[self.reader]
+        return getattr(import_module("bagwise.datasets.loaders"), f"load_{self.reader}")
 
     def status(self, data_home: str | Path | None = None) -> str:
         """Whether its files are "at hand", or to be had by "download" or "by hand"."""

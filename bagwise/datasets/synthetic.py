@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.special import ndtri
 
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.bags.dataset import Dataset
@@ -19,6 +20,7 @@ from bagwise.datasets.draws import (
     bag_names,
     check_range,
     check_share,
+    described,
     draw_centres,
     draw_label_sets,
     draw_roles,
@@ -79,7 +81,7 @@ def make_miml(
     labels, offsets = draw_roles(rng, Y, draw_sizes(rng, min_size, max_size, Y.sum(axis=1)), noise)
     centres = draw_centres(rng, n_labels, n_features, separation)
     X = gaussian_instances(rng, centres, labels)
-    return _dataset("miml", X, offsets, Y, labels, "One Gaussian cluster per label and one of background.")
+    return described("miml", X, offsets, Y, labels, "One Gaussian cluster per label and one of background.")
 
 
 def make_sub_concepts(
@@ -136,7 +138,7 @@ def make_sub_concepts(
     which = np.where(labels == BACKGROUND, BACKGROUND, labels * n_sub + sub)
     X = gaussian_instances(rng, centres, which)
     about = f"{n_sub} Gaussian clusters per label, centred on the background."
-    return _dataset("sub_concepts", X, offsets, Y, labels, about, {"sub_concept": sub})
+    return described("sub_concepts", X, offsets, Y, labels, about, {"sub_concept": sub})
 
 
 def make_correlated_labels(
@@ -199,14 +201,12 @@ def make_correlated_labels(
     latent = np.sqrt(correlation) * (factors @ loadings) + np.sqrt(1.0 - correlation) * own
     # frequencies fall from the first to the last label and add up to the cardinality
     popularity = np.clip(np.linspace(1.5, 0.5, n_labels) * cardinality / n_labels, 1e-6, 0.95)
-    from scipy.special import ndtri  # a sixth of the time of `bagwise list`, which draws nothing
-
     Y = (latent > -ndtri(popularity)).astype(np.int8)
     labels, offsets = draw_roles(rng, Y, draw_sizes(rng, min_size, max_size, Y.sum(axis=1)), noise)
     centres = draw_centres(rng, n_labels, n_features, separation)
     X = gaussian_instances(rng, centres, labels)
     about = "Label sets from a latent Gaussian of low rank; one Gaussian cluster per label."
-    return _dataset("correlated_labels", X, offsets, Y, labels, about)
+    return described("correlated_labels", X, offsets, Y, labels, about)
 
 
 def make_multi_target(
@@ -263,29 +263,7 @@ def make_multi_target(
     X = gaussian_instances(rng, centres, target)
     truth = np.where(target == BACKGROUND, BACKGROUND, 0)
     about = f"A positive bag holds one instance of one of {n_targets} targets."
-    return _dataset("multi_target", X, offsets, y[:, None], truth, about, {"target": target}, ("positive",))
-
-
-def _dataset(
-    name: str,
-    X: Any,
-    offsets: np.ndarray,
-    Y: np.ndarray,
-    instance_Y: np.ndarray,
-    about: str,
-    info: dict[str, np.ndarray] | None = None,
-    label_names: tuple[str, ...] = (),
-) -> Dataset:
-    bags = Bags(X, offsets, bag_ids=bag_names(len(Y)), instance_info=info)
-    return Dataset(
-        bags,
-        Y,
-        label_names,
-        instance_Y=instance_Y,
-        name=name,
-        description=f"Generated. {about}",
-        licence="none needed: generated numbers",
-    )
+    return described("multi_target", X, offsets, y[:, None], truth, about, {"target": target}, ("positive",))
 
 
 # ----------------------------------------------------------------------

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 from xml.parsers import expat
-from xml.sax.saxutils import quoteattr
 
 from bagwise.errors import DataError
 from bagwise.io._source import MAX_BYTES, numbered_lines, of_file, read_text
@@ -187,7 +186,7 @@ def _check_names(attributes: list[Attribute]) -> None:
 # The label list beside a multi-label ARFF file: ``<labels><label name="..."/></labels>``
 
 
-_NAMESPACE = "http://mulan.sourceforge.net/labels"
+NAMESPACE = "http://mulan.sourceforge.net/labels"
 
 
 @of_file
@@ -221,15 +220,3 @@ def read_label_list(path: str | Path, max_bytes: int = MAX_BYTES) -> dict[str, i
     if not found:
         raise DataError("no <label> in this label list")
     return found
-
-
-def label_list(names: tuple[str, ...]) -> str:
-    """Text of a label list.
-
-    Examples
-    --------
-    >>> label_list(("wren", "a & b")).splitlines()[2:4]
-    ['  <label name="wren"/>', '  <label name="a &amp; b"/>']
-    """
-    items = "".join(f"  <label name={quoteattr(name)}/>\n" for name in names)
-    return f'<?xml version="1.0" encoding="utf-8"?>\n<labels xmlns="{_NAMESPACE}">\n{items}</labels>\n'

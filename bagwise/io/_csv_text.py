@@ -22,25 +22,10 @@ from bagwise.io._source import records
 _SAMPLE = 100  # rows by which a column is taken for numbers or text
 _BLOCK = 1 << 22  # bytes that Arrow parses at once; a row must fit
 _NUMBER = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)\s*", re.ASCII | re.IGNORECASE)
+is_number = _NUMBER.fullmatch  # as other programs write it: 1_000 is none
 _COMMA = re.compile(r"\s*[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+(e[+-]?\d+)?\s*", re.ASCII | re.IGNORECASE)
 _THOUSANDS = re.compile(r"\s*[+-]?\d{1,3}([,' ]\d{3})+(\.\d*)?\s*", re.ASCII)
 _MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none", "?", "-", "--", ".", "missing"}
-
-
-def is_number(text: str) -> bool:
-    """Whether a field is a number as other programs write it (``1_000`` is not)."""
-    return _NUMBER.fullmatch(text) is not None
-
-
-def is_missing(text: str) -> bool:
-    """Whether a field says that there is no value.
-
-    Examples
-    --------
-    >>> is_missing("NA"), is_missing(""), is_missing("0")
-    (True, True, False)
-    """
-    return text.strip().lower() in _MISSING
 
 
 def what_is_wrong(field: str, column: str) -> str:
@@ -64,26 +49,14 @@ def what_is_wrong(field: str, column: str) -> str:
             f"{shown}, a number with a decimal comma; read it with decimal=',' or write "
             f"{plain.replace('.', '').replace(',', '.')}"
         )
-    if is_missing(field):
+    if plain.lower() in _MISSING:
         what = "is empty" if not plain else f"{shown}, a missing value"
         return f"{what}; fill or drop such rows first, or keep the column as a fact with info=[{column!r}]"
     return f"{shown}, expected a number"
 
 
 class CsvText:
-    """The text of a CSV file, cut in records on demand.
-
-    Parameters
-    ----------
-    content : bytes
-        UTF-8 text without byte order mark.
-    path : path
-        The file, for messages.
-    delimiter : str
-        One character.
-    decimal : str
-        What stands before the decimals of a number, a point or a comma.
-    """
+    """The text of a CSV file (UTF-8 without byte order mark), cut in records on demand."""
 
     def __init__(self, content: bytes, path: Path, delimiter: str = ",", decimal: str = ".") -> None:
         if decimal not in (".", ","):
@@ -96,10 +69,6 @@ class CsvText:
         self.names = next(self.records(), (1, [""]))[1]  # of the columns
         self.n_heads = 1
         self.lines = np.empty(0, dtype=np.int64)
-
-    def drop_header(self) -> None:
-        """Take the first line for data; columns are called by their numbers."""
-        self.n_heads, self.names = 0, [str(k) for k in range(1, len(self.names) + 1)]
 
     @property
     def title(self) -> str:
@@ -134,8 +103,25 @@ class CsvText:
         self.lines = np.array(lines[self.n_heads :], dtype=np.int64)
         if not len(self.lines):
             raise DataError("holds no instance")
+        # One block is parsed no faster by threads. They may still hold the text when a short program ends,
+        # and to give it back to Python then ends the process with a signal.
+        reading = arrow_csv.ReadOptions(
+            column_names=self.names,
+            skip_rows=int(self.lines[0]) - 1,
+            block_size=_BLOCK,
+            use_threads=len(self.content) > _BLOCK,
+        )
+        parsing = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=self.quoted)
+        converting = arrow_csv.ConvertOptions(
+            column_types=kinds,
+            include_columns=list(kinds),
+            null_values=[""],
+            strings_can_be_null=False,
+            decimal_point=self.decimal,
+        )
         try:
-            table = self._fast(kinds, int(self.lines[0]) - 1)
+            content = pa.BufferReader(self.content)
+            table = arrow_csv.read_csv(content, reading, parsing, converting).combine_chunks()
         except (pa.ArrowException, UnicodeError):
             table = self._careful(kinds)
         if len(table) != len(self.lines):
@@ -164,27 +150,6 @@ class CsvText:
         """Raise the error for a field, by row of data and column."""
         problem = f"{self.title.format(column)} {problem}"
         raise DataError(problem, line=int(self.lines[row]))
-
-    def _fast(self, kinds: dict[str, pa.DataType], begin: int) -> pa.Table:
-        return arrow_csv.read_csv(
-            pa.BufferReader(self.content),
-            # One block is parsed no faster by threads. They may still hold the text when a short program
-            # ends, and to give it back to Python then ends the process with a signal.
-            read_options=arrow_csv.ReadOptions(
-                column_names=self.names,
-                skip_rows=begin,
-                block_size=_BLOCK,
-                use_threads=len(self.content) > _BLOCK,
-            ),
-            parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=self.quoted),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types=kinds,
-                include_columns=list(kinds),
-                null_values=[""],
-                strings_can_be_null=False,
-                decimal_point=self.decimal,
-            ),
-        ).combine_chunks()
 
     def _careful(self, kinds: dict[str, pa.DataType]) -> pa.Table:
         """Read field by field; finds the line that is wrong, and also numbers that Arrow does not know."""
@@ -219,11 +184,9 @@ def kind_of(fields: list[str]) -> str:
     others = [field for field in fields if not is_number(field)]
     if not others and fields:
         return NUMBER
-    present = [field for field in others if not is_missing(field)]
+    present = [field for field in others if field.strip().lower() not in _MISSING]
     numbers = len(fields) - len(others)
-    meant = sum(
-        _COMMA.fullmatch(field) is not None or _THOUSANDS.fullmatch(field) is not None for field in present
-    )
+    meant = sum(bool(_COMMA.fullmatch(field) or _THOUSANDS.fullmatch(field)) for field in present)
     if not numbers and not present:
         return EMPTY
     return NUMBER if 2 * (numbers + meant) >= numbers + len(present) else TEXT

@@ -15,7 +15,7 @@ from bagwise.errors import DataError
 from bagwise.io._source import check_finite, check_unique_ids
 
 VERSION = 1
-_ABOUT = ("name", "description", "citation", "licence")
+ABOUT = ("name", "description", "citation", "licence")
 
 
 def instance_labels_of(dataset: Dataset) -> dict[str, np.ndarray]:
@@ -28,7 +28,7 @@ def instance_labels_of(dataset: Dataset) -> dict[str, np.ndarray]:
 def facts_of(dataset: Dataset) -> dict[str, Any]:
     """Everything that the arrays do not say, ready for JSON."""
     facts: dict[str, Any] = {"version": VERSION, "several_views": isinstance(dataset.bags, MultiViewBags)}
-    facts |= {key: getattr(dataset, key) for key in _ABOUT if getattr(dataset, key)}
+    facts |= {key: getattr(dataset, key) for key in ABOUT if getattr(dataset, key)}
     if dataset.recipe is not None:
         facts["recipe"] = dict(dataset.recipe)
     facts["label_names"] = list(dataset.label_names)
@@ -109,7 +109,7 @@ def rebuild(
     for name, which in splits.items():
         if which.size and not (which.min() >= 0 and which.max() < len(bags)):
             raise DataError(f"part {name!r} holds bag numbers outside 0..{len(bags) - 1}")
-    about: dict[str, Any] = {key: str(facts.get(key, "")) for key in _ABOUT}
+    about: dict[str, Any] = {key: str(facts.get(key, "")) for key in ABOUT}
     about["recipe"] = facts["recipe"] if isinstance(facts.get("recipe"), dict) else None
     names = tuple(map(str, facts["label_names"]))
     return Dataset(bags, Y, names, instance_Y=known, groups=groups, splits=splits, **about)

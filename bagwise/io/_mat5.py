@@ -43,13 +43,10 @@ class Unsupported:
 
 
 def read_variables(path: str | Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
-    """Variables of a MATLAB 5 file.
+    """Variables of a MATLAB 5 file by name.
 
-    Returns
-    -------
-    dict
-        Name -> ndarray, CSC matrix, object array (cell), str (or list of str for several rows of
-        text), or `Unsupported`.
+    Each is an ndarray, a CSC matrix, an object array (cell), a str (a list of str for several rows of text),
+    or `Unsupported`.
     """
     content = memoryview(read_bytes(path, max_bytes))
     try:

@@ -44,20 +44,10 @@ def write_flat(
     path: str | Path,
     beside: Mapping[str, Any],
 ) -> None:
-    """Write bags that came in pieces, a row group at a time.
+    """Write bags that came in pieces, a row group at a time, which is all that is copied of their instances.
 
-    The instances are never put together: a row group is all that is copied of them.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        All but the instances: bags whose matrices have no columns.
-    pieces : mapping of str to list of Bags
-        The same bags of each view with their instances, in order.
-    path : path
-        Where to.
-    beside : mapping of str to array
-        Further columns, one value per bag.
+    ``dataset`` holds all but the instances (its matrices have no columns), ``pieces`` the same bags of each
+    view with their instances, ``beside`` further columns with one value per bag.
     """
     table, paths, texts = table_of(dataset)
     for name, values in beside.items():
@@ -128,20 +118,9 @@ def _leaves(kind: pa.DataType, path: str) -> list[str]:
 def read_flat(
     handle: BinaryIO, meta: pq.FileMetaData, view: str, sizes: np.ndarray, width: int, dtype: Any
 ) -> np.ndarray | None:
-    """The instances of a view, None if they do not lie flat in this file.
+    """The instances of a view (its column), given the sizes of the bags; None if they do not lie flat.
 
-    Parameters
-    ----------
-    handle : binary file
-        The file, which is what was written: nothing is verified here but where the numbers lie.
-    meta : FileMetaData
-        Its directory.
-    view : str
-        Column of the instances.
-    sizes : ndarray of shape (n_bags,)
-        Number of instances of each bag.
-    width, dtype
-        Number of features and their type.
+    The file is what was written: nothing is verified here but where the numbers lie.
     """
     dtype = np.dtype(dtype)
     if dtype.name not in _TYPES or width == 0:
@@ -186,8 +165,9 @@ def _values_at(
     ):
         return None
     handle.seek(chunk.data_page_offset)
-    header, length = read_struct(handle.read(_HEADER_BYTES))
-    only = length + header[_PACKED_SIZE] == chunk.total_compressed_size
+    reader = _Compact(handle.read(_HEADER_BYTES))
+    header = reader.struct()
+    only = reader.place + header[_PACKED_SIZE] == chunk.total_compressed_size
     if not only or header[_TYPE] != 0 or header[_DATA_PAGE][_ENCODING] != _PLAIN:
         return None
     return chunk.data_page_offset + chunk.total_compressed_size - n_values * dtype.itemsize
@@ -214,13 +194,7 @@ _NUM_VALUES, _UNPACKED = 5, 6  # of ColumnMetaData
 
 
 def claimed_bytes(content: bytes) -> int:
-    """Memory that the pages of a file take at least, as its footer tells it.
-
-    Parameters
-    ----------
-    content : bytes
-        The footer, without its length and the closing ``PAR1``.
-    """
+    """Memory that pages take at least, as a footer tells it (without its length and the closing ``PAR1``)."""
     footer = _Compact(content).struct()
     total = 0
     for group in footer.get(_ROW_GROUPS, []):
@@ -229,12 +203,6 @@ def claimed_bytes(content: bytes) -> int:
             # A repeated value takes next to nothing in the file but a place each in memory.
             total += max(facts.get(_UNPACKED, 0), 4 * facts.get(_NUM_VALUES, 0), 0)
     return max(total, footer.get(_NUM_ROWS, 0))
-
-
-def read_struct(content: bytes) -> tuple[dict[int, Any], int]:
-    """The struct that some bytes begin with, by field number, and how many bytes it takes."""
-    reader = _Compact(content)
-    return reader.struct(), reader.place
 
 
 class _Compact:

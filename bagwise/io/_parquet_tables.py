@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 from scipy import sparse
 
 from bagwise.bags import ONE_VIEW, Bags, views_of
-from bagwise.bags.arrow import RaggedBuilder, ragged_to_arrow, to_numpy, unpack_lists
+from bagwise.bags.arrow import RaggedBuilder, has_offsets, ragged_to_arrow, to_numpy, unpack_lists
 from bagwise.bags.dataset import Dataset
-from bagwise.bags.labels import unknown_label
+from bagwise.bags.labels import KEPT_DENSE, unknown_label
 from bagwise.errors import DataError
 from bagwise.io._facts import VERSION, as_kind, facts_of, instance_labels_of, kind_of, rebuild
-from bagwise.io._source import check_finite, check_labels, check_unique_ids
+from bagwise.io._source import check_finite, check_size, check_unique_ids
 
 KEY = b"bagwise"  # of our facts in the metadata of a schema
 
@@ -94,7 +94,7 @@ def info_from_lists(column: pa.ChunkedArray, offsets: np.ndarray, kinds: Any) ->
 
 
 def _lists(column: pa.ChunkedArray, what: str, expected: np.ndarray | None) -> tuple[np.ndarray, pa.Array]:
-    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+    if not has_offsets(column.type):
         raise DataError(f"expected a list of {what} per bag, got {column.type}")
     joined = column.combine_chunks()
     if joined.null_count:
@@ -201,7 +201,8 @@ def dataset_of_columns(
     finite: bool = False,
 ) -> Dataset:
     """A data set of matrices and offsets by view, and of the other columns; see `dataset_of_tables`."""
-    check_labels(others.num_rows, len(facts["label_names"]), max_bytes, path)
+    n_labels = len(facts["label_names"])
+    check_size(min(others.num_rows * n_labels, KEPT_DENSE), max_bytes, path, "has label sets of")
     columns = dict(zip(others.column_names, others.columns))
     label_names = pa.array(map(str, facts["label_names"]), pa.string())
     ids = to_numpy(columns["bag_id"]) if "bag_id" in columns else None
@@ -259,7 +260,7 @@ def foreign_facts(
     if labels not in table.column_names and (labels != "labels" or label_names is not None):
         found = ", ".join(map(repr, table.column_names))
         raise DataError(f"no column {labels!r} of labels; columns are {found}. Name it with labels=...")
-    views = [f.name for f in table.schema if _is_list(f.type) and _holds_instances(f)]
+    views = [f.name for f in table.schema if has_offsets(f.type) and _holds_instances(f)]
     if not views:
         raise DataError("no column holds lists of instances, each a list of numbers")
     several = len(views) > 1
@@ -292,13 +293,11 @@ def foreign_facts(
     return facts, pa.table(columns)
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
-
-
 def _holds_instances(field: pa.Field) -> bool:
     inner = field.type.value_type
-    if not (_is_list(inner) or pa.types.is_fixed_size_list(inner)) or field.name.startswith("instance_info"):
+    if not (has_offsets(inner) or pa.types.is_fixed_size_list(inner)) or field.name.startswith(
+        "instance_info"
+    ):
         return False
     return not (pa.types.is_string(inner.value_type) or pa.types.is_large_string(inner.value_type))
 
@@ -308,7 +307,7 @@ def _as_lists(column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
-    if not _is_list(kind):  # one label per bag
+    if not has_offsets(kind):  # one label per bag
         text = column.cast(pa.string()).combine_chunks()
         ends = pc.cumulative_sum(text.is_valid().cast(pa.int64())).to_pylist()
         return pa.chunked_array([pa.LargeListArray.from_arrays([0, *ends], text.drop_null())])

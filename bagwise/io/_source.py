@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bagwise.bags import first_not_finite
-from bagwise.bags.labels import KEPT_DENSE
-from bagwise.errors import BagwiseError, DataError
+from bagwise.errors import BagwiseError, DataError, quoted
 from bagwise.utils.files import check_file
 
 # What a file may grow to when unpacked: a guard against decompression bombs, far above any honest set
@@ -214,22 +213,7 @@ def check_finite(
     line_of_row: Sequence[int] | np.ndarray | None = None,
     feature_names: Sequence[str] | None = None,
 ) -> None:
-    """Refuse NaN and infinite feature values, naming the bag and the feature.
-
-    Parameters
-    ----------
-    X : array or CSR matrix of shape (n_instances, n_features)
-        The instances.
-    offsets : array of shape (n_bags + 1,)
-        Where bags begin.
-    bag_ids : array of shape (n_bags,) or None
-        Names of the bags; positions when None.
-    path : path
-        The file, for the message.
-    line_of_row : array of shape (n_instances,), optional
-        Line of the file from which each row of ``X`` came.
-    feature_names : sequence of str, optional
-        Names of the columns of ``X``; positions when left out.
+    """Refuse NaN and infinite feature values, naming the bag, the feature and the line, where they are known.
 
     Examples
     --------
@@ -244,10 +228,10 @@ def check_finite(
         return
     row, column = place
     bag = int(np.searchsorted(np.asarray(offsets), row, side="right")) - 1
-    name = bag if bag_ids is None else _plain(bag_ids[bag])
+    name = quoted(bag if bag_ids is None else bag_ids[bag])
     feature = column if feature_names is None else str(feature_names[column])
     raise DataError(
-        f"bag {name!r}, feature {feature!r} is {float(X[row, column])}; fill or drop such instances first",
+        f"bag {name}, feature {feature!r} is {float(X[row, column])}; fill or drop such instances first",
         path=path,
         line=None if line_of_row is None else int(line_of_row[row]),
     )
@@ -256,16 +240,7 @@ def check_finite(
 def check_unique_ids(
     bag_ids: Any, path: str | PathLike[str], line_of_bag: Sequence[int] | np.ndarray | None = None
 ) -> None:
-    """Refuse a bag id that occurs twice.
-
-    Parameters
-    ----------
-    bag_ids : array of shape (n_bags,) or None
-        Names of the bags; nothing to check when None.
-    path : path
-        The file, for the message.
-    line_of_bag : array of shape (n_bags,), optional
-        Line of the file on which each bag begins.
+    """Refuse a bag id that occurs twice, naming the line where it is known; no ids (None) are no problem.
 
     Examples
     --------
@@ -291,10 +266,6 @@ def check_unique_ids(
         seen.add(bag_id)
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def check_size(n_bytes: int, max_bytes: int, path: str | PathLike[str], what: str = "holds") -> None:
     """Refuse what would take more memory than allowed, before the memory is asked for.
 
@@ -312,11 +283,6 @@ def check_size(n_bytes: int, max_bytes: int, path: str | PathLike[str], what: st
             "if that is right, read it with a larger max_bytes",
             path=path,
         )
-
-
-def check_labels(n_bags: int, n_labels: int, max_bytes: int, path: str | PathLike[str]) -> None:
-    """Refuse a label matrix that would be kept dense and takes more memory than allowed."""
-    check_size(min(n_bags * n_labels, KEPT_DENSE), max_bytes, path, "has label sets of")
 
 
 @contextmanager

@@ -25,23 +25,22 @@ import gzip
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from xml.sax.saxutils import quoteattr
 
 import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags
-from bagwise.bags.arrow import natural_ids
+from bagwise.bags.arrow import natural_names
 from bagwise.bags.dataset import Dataset
 from bagwise.bags.labels import unknown_label
 from bagwise.errors import DataError
 from bagwise.io._arff_grammar import (
-    Attribute,
+    NAMESPACE,
     Header,
     arff_lines,
     is_arff,
     is_relational,
-    label_list,
     quote,
     read_header,
     read_label_list,
@@ -121,7 +120,11 @@ def read(
         rows += instances
         row_lines += [line] * len(instances)
         sizes.append(len(instances))
-        Y.append([_binary(fields[k], header.attributes[k], line) for k in columns])
+        for k in columns:
+            if fields[k] not in ("0", "1"):
+                problem = f"label {header.attributes[k].name!r} is {fields[k][:40]!r}, expected 0 or 1"
+                raise DataError(problem, line=line)
+        Y.append([int(fields[k]) for k in columns])
         bag_lines.append(line)
         if id_at is not None:
             name = unescape(fields[id_at])
@@ -134,7 +137,7 @@ def read(
     features = header.attributes[bag_at].inner
     X = parse_rows(rows, row_lines, len(features), unit="instance")
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    bag_ids = natural_ids(ids, bag_lines) if id_at is not None else None
+    bag_ids = natural_names(ids, bag_lines) if id_at is not None else None
     check_unique_ids(bag_ids, path, bag_lines)
     feature_names = [a.name for a in features]
     check_finite(X, offsets, bag_ids, path, row_lines, feature_names)
@@ -182,7 +185,8 @@ def write(dataset: Dataset, path: str | Path) -> list[str]:
         "",
         "@data",
     ]
-    with _opened(path) as handle:
+    opened = gzip.open if path.suffix.lower() == ".gz" else open
+    with opened(path, "wt", encoding="utf-8", newline="\n") as handle:
         handle.write("\n".join(head) + "\n")
         Y = dataset.Y_sparse
         for k, (bag_id, bag) in enumerate(zip(ids, bags)):
@@ -191,12 +195,6 @@ def write(dataset: Dataset, path: str | Path) -> list[str]:
             field = "\\n".join(",".join(map(repr, row)) for row in dense.tolist())
             handle.write(",".join([bag_id, f'"{field}"', *map(str, y.tolist())]) + "\n")
     return lost_facts(dataset, _LEFT_OUT)
-
-
-def _opened(path: Path) -> IO[str]:
-    if path.suffix.lower() == ".gz":
-        return gzip.open(path, "wt", encoding="utf-8", newline="\n")
-    return open(path, "w", encoding="utf-8", newline="\n")
 
 
 def write_label_list(dataset: Dataset, path: str | Path) -> Path:
@@ -216,7 +214,9 @@ def write_label_list(dataset: Dataset, path: str | Path) -> Path:
         if not name.isprintable():
             raise DataError(f"the label name {name!r} cannot stand in an XML label list", path=beside)
     with replacing(beside) as temporary:
-        temporary.write_text(label_list(dataset.label_names), encoding="utf-8", newline="\n")
+        items = "".join(f"  <label name={quoteattr(name)}/>\n" for name in dataset.label_names)
+        head = f'<?xml version="1.0" encoding="utf-8"?>\n<labels xmlns="{NAMESPACE}">\n'
+        temporary.write_text(f"{head}{items}</labels>\n", encoding="utf-8", newline="\n")
     return beside
 
 
@@ -288,9 +288,3 @@ def _fields(text: str, expected: int, line: int) -> list[str]:
     if len(fields) != expected:
         raise DataError(f"expected {expected} fields, found {len(fields)}", line=line)
     return fields
-
-
-def _binary(text: str, attribute: Attribute, line: int) -> int:
-    if text not in ("0", "1"):
-        raise DataError(f"label {attribute.name!r} is {text[:40]!r}, expected 0 or 1", line=line)
-    return int(text)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise.bags import Bags
-from bagwise.bags.arrow import group_rows, natural_ids
+from bagwise.bags.arrow import group_rows, natural_names
 from bagwise.bags.dataset import Dataset
 from bagwise.bags.labels import label_matrix, unknown_label
 from bagwise.errors import DataError
@@ -67,14 +67,14 @@ def read(
     lines, bag_column, info_column, rows, label_column = _columns(path, max_bytes)
     width = rows[0].count(",") + 1
     X = parse_rows(rows, lines, width)
-    order, offsets, ids = group_rows(pa.array(natural_ids(bag_column, lines)))
+    order, offsets, ids = group_rows(pa.array(natural_names(bag_column, lines)))
     ordered_lines = np.array(lines)[order]
     labels = label_per_bag(np.array(label_column)[order], offsets, ids, ordered_lines)
     X = X[order]
     features, declared = _columns_of_names(path, names, width, max_bytes)
     check_finite(X, offsets, ids, path, ordered_lines, features)
     Y, used = _labels(labels, label_names, declared, path, ordered_lines[offsets[:-1]])
-    info = {"instance": natural_ids(info_column, lines)[order]}
+    info = {"instance": natural_names(info_column, lines)[order]}
     bags = Bags(X, offsets, bag_ids=ids, instance_info=info, feature_names=features)
     return Dataset(bags, Y, used, name=path.name.removesuffix(".gz").removesuffix(".data"))
 

@@ -42,6 +42,7 @@ from bagwise.bags import Bags
 from bagwise.bags.columns import FEATURE, INFO, LABEL, choose_columns, doubt, warn_of_labels
 from bagwise.bags.dataset import MOST_FLAGS, UNKNOWN, Dataset, bag_columns
 from bagwise.bags.frames import feature_titles
+from bagwise.bags.labels import KEPT_DENSE
 from bagwise.bags.table import Rows, parts_of_table
 from bagwise.errors import DataError, listed, quoted
 from bagwise.io._csv_text import CsvText, is_number
@@ -51,7 +52,6 @@ from bagwise.io._parquet_tables import to_column
 from bagwise.io._source import (
     MAX_BYTES,
     check_finite,
-    check_labels,
     check_size,
     of_file,
     read_bytes,
@@ -147,7 +147,7 @@ def read(
             columns.doubtful[name] = "no value in any row"
     rows = Rows(table, columns.bag, text.lines, path)
     if labels is not None and columns.flags and features is None:
-        columns.drop_like_labels(lambda name: rows.in_order(table.column(name).to_numpy()), rows.offsets)
+        columns.drop_like_labels(lambda name: table.column(name).to_numpy()[rows.order], rows.offsets)
     roles = columns.roles(kinds)
     if not columns.features:
         raise DataError(
@@ -160,13 +160,14 @@ def read(
     check_finite(X, rows.offsets, rows.ids, path, rows.lines, columns.features)
     if parts["Y"] is None and features is None:
         warn_of_labels(dict(zip(columns.features, X.T)), rows.offsets, path)
-    check_labels(len(rows.ids), len(parts["label_names"]), max_bytes, path)
+    n_entries = min(len(rows.ids) * len(parts["label_names"]), KEPT_DENSE)
+    check_size(n_entries, max_bytes, path, "has label sets of")
     return Dataset(**parts, name=path.name.partition(".")[0], roles=roles)
 
 
 def _read_bare(text: CsvText, label_names: Sequence[str] | None, dtype: Any, max_bytes: int) -> Dataset:
     """A table without header: label, bag, features."""
-    text.drop_header()
+    text.n_heads, text.names = 0, [str(k) for k in range(1, len(text.names) + 1)]
     label, bag, *features = text.names
     table = text.parse([label, *features], [bag])
     whole = whole_numbers(table.column(label).to_numpy(), text.lines.tolist(), "label")

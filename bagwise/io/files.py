@@ -141,9 +141,9 @@ def write(dataset: Dataset, path: str | PathLike[str], format: str | None = None
         raise TypeError(f"write takes a Dataset, got {type(dataset).__name__}; Dataset(bags, Y) makes one")
     name = _by_name(format) if format is not None else next(iter(_with_suffix(path)), None)
     if name is None or not _FORMATS[name].writes:
-        known = ", ".join(f"{f.name} ({', '.join(f.suffixes)})" for f in formats() if f.writes)
         what = f"format {format!r}" if format is not None else f"suffix {path.suffix!r}"
-        raise DataError(f"no writer for the {what}; formats that can be written: {known}", path=path)
+        problem = f"no writer for the {what}; formats that can be written: {_known('writes')}"
+        raise DataError(problem, path=path)
     module = import_module(f"bagwise.io.{name}")
     for bags in views_of(dataset.bags).values():  # what `read` would refuse is not written
         check_finite(bags.X, bags.offsets, bags.bag_ids, path, feature_names=bags.feature_names)
@@ -172,7 +172,18 @@ def _find(path: Path) -> str:
     """The module that reads a file."""
     if not path.is_dir():
         check_file(path)
-    head = _head(path) if path.is_file() else b""  # a pair of files may go by a stem that is no file
+    head = b""
+    if path.is_file():  # a pair of files may go by a stem that is no file
+        try:
+            with open(path, "rb") as handle:
+                head = handle.read(_HEAD)
+        except OSError as error:
+            raise DataError(f"cannot be read: {error.strerror or error}", path=path) from None
+    if head.startswith(b"\x1f\x8b"):  # unpacked as far as it can be; the reader will report damage
+        try:
+            head = zlib.decompressobj(wbits=31).decompress(head, _HEAD)
+        except zlib.error:
+            head = b""
     likely = _with_suffix(path)
     for name in (*likely, *(name for name in _FORMATS if name not in likely)):
         if import_module(f"bagwise.io.{name}").recognises(path, head):
@@ -180,23 +191,10 @@ def _find(path: Path) -> str:
     if not path.exists():
         raise DataError("no such file or folder", path=path)
     if path.is_dir() or not likely:
-        known = ", ".join(f"{f.name} ({', '.join(f.suffixes)})" for f in formats() if f.reads)
-        raise DataError(
-            f"not in a format known here; known are {known}. Name one with read(path, format=...)", path=path
-        )
+        known = f"known are {_known('reads')}. Name one with read(path, format=...)"
+        raise DataError(f"not in a format known here; {known}", path=path)
     return likely[0]
 
 
-def _head(path: Path) -> bytes:
-    """First bytes of a file, unpacked as far as they can be; damage is left for the reader to report."""
-    try:
-        with open(path, "rb") as handle:
-            head = handle.read(_HEAD)
-    except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror or error}", path=path) from None
-    if not head.startswith(b"\x1f\x8b"):
-        return head
-    try:
-        return zlib.decompressobj(wbits=31).decompress(head, _HEAD)
-    except zlib.error:
-        return b""
+def _known(what: str) -> str:
+    return ", ".join(f"{f.name} ({', '.join(f.suffixes)})" for f in formats() if getattr(f, what))

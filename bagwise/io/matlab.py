@@ -230,9 +230,19 @@ def cells(variables: dict[str, Any], path: Path, labels: str | None, instances: 
     name = "bags" if "bags" in variables else "X"
     items = list(_cell(variables, name).ravel(order="F"))
     matrices = [_matrix(item, f"{name}{{{k + 1}}}") for k, item in enumerate(items)]
-    one_hot = _one_hot(variables, len(items)) if "y" in variables else None
-    if instances is None:
-        instances = "columns" if _columns_fit(matrices, one_hot) else "rows"
+    one_hot = None
+    if "y" in variables:
+        rows = _cell(variables, "y").ravel(order="F")
+        one_hot = [_dense(item, f"y{{{k + 1}}}") for k, item in enumerate(rows)]
+        if len(one_hot) != len(items):
+            raise DataError(f"y has {len(one_hot)} cells for {len(items)} bags")
+    if instances is None and one_hot is not None:
+        fit = all(X.shape[1] == len(y) for X, y in zip(matrices, one_hot))
+        instances = "columns" if fit else "rows"
+    elif instances is None:  # the size that all share is the number of features
+        filled = [X.shape for X in matrices if min(X.shape)]
+        fit = len({shape[1] for shape in filled}) > 1 and len({shape[0] for shape in filled}) == 1
+        instances = "columns" if fit else "rows"
     if instances == "columns":
         matrices = [matrix.T for matrix in matrices]
     # row storage has an entry for each row that a sparse matrix states, beyond all reason
@@ -250,7 +260,10 @@ def cells(variables: dict[str, Any], path: Path, labels: str | None, instances: 
         if one_hot is not None or "instance_labels" in variables:
             raise DataError("labels of instances, but no label matrix Y of the bags")
     elif one_hot is not None:
-        known = _from_one_hot(one_hot, bags, Y.shape[1])
+        if len({y.shape[1] for y in one_hot}) != 1 or list(map(len, one_hot)) != bags.sizes.tolist():
+            raise DataError("y does not fit the bags: one row per instance, one column per label")
+        known = _index_of_one(np.concatenate(one_hot), np.arange(bags.n_instances))
+        known = np.where(known < Y.shape[1], known, UNKNOWN)  # labels that Y leaves out
     elif "instance_labels" in variables:
         parts = [
             _matrix(item, "instance_labels").ravel() for item in _cell(variables, "instance_labels").flat
@@ -408,29 +421,6 @@ def _label_matrix(variables: dict[str, Any], labels: str | None, n_bags: int) ->
             f"bag {bag + 1} has the value {Y[bag, label]:g} for label {label + 1} of {name}; expected 0 or 1"
         )
     return Y.astype(np.int8)
-
-
-def _one_hot(variables: dict[str, Any], n_bags: int) -> list[np.ndarray]:
-    found = [_dense(item, f"y{{{k + 1}}}") for k, item in enumerate(_cell(variables, "y").ravel(order="F"))]
-    if len(found) != n_bags:
-        raise DataError(f"y has {len(found)} cells for {n_bags} bags")
-    return found
-
-
-def _columns_fit(matrices: list[Any], one_hot: list[np.ndarray] | None) -> bool:
-    """Whether instances are columns: told by ``y`` where there is one, else by the common size."""
-    if one_hot is not None:
-        return all(X.shape[1] == len(y) for X, y in zip(matrices, one_hot))
-    filled = [X.shape for X in matrices if min(X.shape)]
-    return len({shape[1] for shape in filled}) > 1 and len({shape[0] for shape in filled}) == 1
-
-
-def _from_one_hot(one_hot: list[np.ndarray], bags: Bags, n_labels: int) -> np.ndarray:
-    widths = {y.shape[1] for y in one_hot}
-    if len(widths) != 1 or [len(y) for y in one_hot] != bags.sizes.tolist():
-        raise DataError("y does not fit the bags: one row per instance, one column per label")
-    known = _index_of_one(np.concatenate(one_hot), np.arange(bags.n_instances))
-    return np.where(known < n_labels, known, UNKNOWN)  # labels that this matrix leaves out
 
 
 def _index_of_one(truth: np.ndarray, rows: np.ndarray) -> np.ndarray:

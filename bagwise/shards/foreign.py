@@ -127,7 +127,13 @@ class _Reader:
         rest: pa.Table | None = None
         for place, name in files:
             path = place.join(name)
-            with damaged(path, "a Parquet file"), place.open(name) as handle, _opened(handle) as file:
+            # pages are read as they are wanted, not a row group at once
+            paged = {"pre_buffer": False, "buffer_size": 1 << 20}
+            with (
+                damaged(path, "a Parquet file"),
+                place.open(name) as handle,
+                pq.ParquetFile(handle, **paged) as file,
+            ):
                 schema = file.schema_arrow
                 stored = (schema.metadata or {}).get(KEY)
                 per_bag = stored is not None or any(_holds_instances(field.type) for field in schema)
@@ -202,11 +208,6 @@ class _Reader:
         if self.features is None:  # what the first rows settled holds for all
             self.features = list(data.bags.feature_names or ())  # type: ignore[union-attr]
         return data
-
-
-def _opened(handle: Any) -> pq.ParquetFile:
-    """A file whose pages are read as they are wanted, not a row group at once."""
-    return pq.ParquetFile(handle, pre_buffer=False, buffer_size=1 << 20)
 
 
 def _holds_instances(kind: pa.DataType) -> bool:

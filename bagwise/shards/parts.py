@@ -20,7 +20,7 @@ from bagwise.io._parquet_pages import read_flat, row_groups
 from bagwise.io._parquet_tables import KEY, dataset_of_columns, dataset_of_tables, names_from_lists
 from bagwise.io._source import damaged
 from bagwise.shards.manifest import PartFacts
-from bagwise.shards.place import Place, digest
+from bagwise.shards.place import Place
 
 __all__ = [
     "PartSource",
@@ -44,7 +44,7 @@ def check_part(place: Place, part: PartFacts, *, again: bool = True) -> None:
         return
     try:
         with place.open(part.file) as handle:
-            found = digest(handle)
+            found = hashlib.file_digest(handle, "sha256").hexdigest()  # type: ignore[arg-type]
     except FileNotFoundError:
         raise DataError("this part is missing", path=path) from None
     except OSError as error:
@@ -176,7 +176,10 @@ class PartSource(NamedTuple):
         if self.held is not None:
             return self.held
         data = read_part(self.place, self.facts, self.label_names, self.first)
-        data = data if self.which is None else data[_run(self.which)]
+        if self.which is not None:
+            first, n = (int(self.which[0]), len(self.which)) if len(self.which) else (0, 0)
+            run = n and self.which[-1] - first == n - 1  # consecutive bags as a slice, which shares memory
+            data = data[slice(first, first + n) if run else self.which]
         data = data if self.view is None else one_view(data, self.view)
         for transformer in self.after:
             data = replace(data, bags=transformer.transform(data.bags))
@@ -188,12 +191,6 @@ def one_view(data: Dataset, view: str) -> Dataset:
     assert isinstance(data.bags, MultiViewBags)
     known = data.instance_Y.get(view) if isinstance(data.instance_Y, dict) else None
     return replace(data, bags=data.bags[view], instance_Y=known)
-
-
-def _run(which: np.ndarray) -> np.ndarray | slice:
-    """Consecutive bags as a slice, which shares memory."""
-    n = len(which)
-    return slice(int(which[0]), int(which[0]) + n) if n and which[-1] - which[0] == n - 1 else which
 
 
 # ----------------------------------------------------------------------
@@ -224,11 +221,8 @@ def side_of_groups(names: list[str], test_size: float, seed: int) -> np.ndarray:
     >>> side_of_groups(["site 1", "site 2", "site 1"], 0.5, 0)[[0, 2]].tolist() in ([True] * 2, [False] * 2)
     True
     """
-    drawn = {name: _share(name, seed) for name in set(names)}
+    salt, drawn = str(seed).encode()[:16], {}
+    for name in set(names):  # a number from 0 to 1
+        number = hashlib.blake2b(name.encode(), digest_size=8, salt=salt).digest()
+        drawn[name] = int.from_bytes(number, "little") / 2.0**64
     return np.array([drawn[name] < test_size for name in names], dtype=bool)
-
-
-def _share(name: str, seed: int) -> float:
-    """A number from 0 to 1 that depends on a name and a seed alone."""
-    drawn = hashlib.blake2b(name.encode(), digest_size=8, salt=str(seed).encode()[:16]).digest()
-    return int.from_bytes(drawn, "little") / 2.0**64

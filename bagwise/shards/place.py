@@ -6,7 +6,6 @@ here, sent under another name and moved.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import tempfile
@@ -17,10 +16,9 @@ from typing import Any, BinaryIO
 
 from bagwise.errors import DataError, OptionalDependencyError
 from bagwise.utils.files import disk_full, replacing
+from bagwise.utils.store import file_hash
 
 __all__ = ["Place"]
-
-_CHUNK = 1 << 20
 
 
 class Place:
@@ -34,7 +32,7 @@ class Place:
     Examples
     --------
     >>> place = Place(tempfile.mkdtemp())
-    >>> size, digest = place.write("numbers.txt", lambda path: path.write_text("1 2 3"))
+    >>> size, checksum = place.write("numbers.txt", lambda path: path.write_text("1 2 3"))
     >>> size, place.read_bytes("numbers.txt"), place.names()
     (5, b'1 2 3', ['numbers.txt'])
     """
@@ -114,33 +112,14 @@ class Place:
             os.makedirs(self.folder, exist_ok=True)
             with replacing(self.join(name)) as temporary:
                 make(temporary)
-                found = os.path.getsize(temporary), digest(temporary)
-            return found
+                return os.path.getsize(temporary), file_hash(temporary)
         fs, root = self._remote
         with tempfile.TemporaryDirectory() as workshop, disk_full(workshop):
             temporary = Path(workshop) / name
             make(temporary)
-            found = os.path.getsize(temporary), digest(temporary)
+            found = os.path.getsize(temporary), file_hash(temporary)
             fs.makedirs(root, exist_ok=True)
             elsewhere = self._at(f".{name}-{secrets.token_hex(4)}")
             fs.put_file(str(temporary), elsewhere)
             fs.mv(elsewhere, self._at(name))
         return found
-
-
-def digest(source: str | os.PathLike[str] | BinaryIO) -> str:
-    """SHA-256 of a file, in hexadecimal digits.
-
-    Examples
-    --------
-    >>> import io
-    >>> digest(io.BytesIO(b"wren"))[:8]
-    'b1e3c2ec'
-    """
-    if isinstance(source, (str, os.PathLike)):
-        with open(source, "rb") as handle:
-            return digest(handle)
-    total = hashlib.sha256()
-    while chunk := source.read(_CHUNK):
-        total.update(chunk)
-    return total.hexdigest()

@@ -154,7 +154,12 @@ class ShardedBags:
         if not self._after:
             return views
         ((view, about),) = views.items()
-        bags = self._after[-1].transform(_one_bag(about, self._after[:-1]))
+        # what the transformers make of a bag of one instance, as the parts hold them
+        X: Any = np.zeros((1, about["n_features"]), dtype=np.dtype(about["dtype"]))
+        X = sparse.csr_array(X) if about["sparse"] else X
+        bags = Bags(X, [0, 1], feature_names=about["feature_names"])
+        for transformer in self._after:
+            bags = transformer.transform(bags)
         found = {"n_features": bags.n_features, "dtype": bags.dtype.str, "sparse": bags.is_sparse}
         return {view: {**about, **found, "feature_names": bags.feature_names}}
 
@@ -223,7 +228,8 @@ class ShardedBags:
         """Number of bags with each label."""
         if all(which is None for which in self._which):
             return np.array(self.manifest.label_counts, dtype=np.int64)
-        return np.sum([Y.sum(axis=0, dtype=np.int64) for Y in self._each(self._labels)], axis=0)
+        counts = [self._labels(k).sum(axis=0, dtype=np.int64) for k in range(self.n_parts)]
+        return np.sum(counts, axis=0)
 
     @property
     def cardinality(self) -> float:
@@ -233,24 +239,35 @@ class ShardedBags:
     @property
     def Y(self) -> np.ndarray:
         """The 0/1 matrix of all labels, read without the instances: n_bags * n_labels bytes."""
-        return np.concatenate(list(self._each(self._labels)))
+        return np.concatenate([self._labels(k) for k in range(self.n_parts)])
 
     @property
     def bag_ids(self) -> np.ndarray:
         """Names of all bags; places among all bags where none were given."""
-        return np.concatenate(list(self._each(self._ids)))
+        parts = range(self.n_parts)
+        if any(about["named_bags"] for about in self._views.values()):
+            return np.concatenate([self._cut(k, self._column(k, "bag_id")) for k in parts])
+        ends = zip(self._firsts[:-1], self._firsts[1:])
+        return np.concatenate([self._cut(k, np.arange(a, b)) for k, (a, b) in enumerate(ends)])
 
     @property
     def sizes(self) -> np.ndarray:
         """Number of instances of each bag, all views together."""
-        return np.concatenate(list(self._each(self._sizes)))
+        several = len(self.manifest.views) > 1
+        columns = [f"size:{view}" if several else "size" for view in self._views]
+        return np.concatenate(
+            [
+                self._cut(k, np.sum([self._column(k, column) for column in columns], axis=0))
+                for k in range(self.n_parts)
+            ]
+        )
 
     @property
     def groups(self) -> np.ndarray | None:
         """Group of each bag, None where there are none."""
         if not self.manifest.has_groups:
             return None
-        return np.concatenate(list(self._each(lambda k: self._cut(k, self._column(k, "group")))))
+        return np.concatenate([self._cut(k, self._column(k, "group")) for k in range(self.n_parts)])
 
     def __repr__(self) -> str:
         kind = "sparse" if self.is_sparse else "dense"
@@ -416,9 +433,6 @@ class ShardedBags:
 
     # ------------------------------------------------------------------ columns of parts
 
-    def _each(self, read: Any) -> Iterator[Any]:
-        return (read(k) for k in range(self.n_parts))
-
     def _cut(self, k: int, values: Any) -> Any:
         which = self._which[k]
         return values if which is None else values[which]
@@ -428,22 +442,3 @@ class ShardedBags:
 
     def _labels(self, k: int) -> np.ndarray:
         return self._cut(k, part_labels(self.place, self.manifest.parts[k], self.label_names))
-
-    def _ids(self, k: int) -> np.ndarray:
-        if not any(about["named_bags"] for about in self._views.values()):
-            return self._cut(k, self._firsts[k] + np.arange(self.manifest.parts[k].n_bags))
-        return self._cut(k, self._column(k, "bag_id"))
-
-    def _sizes(self, k: int) -> np.ndarray:
-        several = len(self.manifest.views) > 1
-        columns = [f"size:{view}" if several else "size" for view in self._views]
-        return self._cut(k, np.sum([self._column(k, column) for column in columns], axis=0))
-
-
-def _one_bag(about: Mapping[str, Any], steps: tuple[Any, ...]) -> Bags:
-    """A bag of one instance as the parts hold them, after some transformers."""
-    X: Any = np.zeros((1, about["n_features"]), dtype=np.dtype(about["dtype"]))
-    bags = Bags(sparse.csr_array(X) if about["sparse"] else X, [0, 1], feature_names=about["feature_names"])
-    for transformer in steps:
-        bags = transformer.transform(bags)
-    return bags

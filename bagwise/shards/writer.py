@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from bagwise.bags import Bags, MultiViewBags, each_view, views_of
 from bagwise.bags.arrow import to_numpy
@@ -21,7 +22,7 @@ from bagwise.bags.dataset import Dataset, joined_names
 from bagwise.bags.labels import unknown_label
 from bagwise.errors import DataError, quoted
 from bagwise.io import parquet
-from bagwise.io._facts import facts_of
+from bagwise.io._facts import ABOUT, facts_of
 from bagwise.io._parquet_pages import write_flat
 from bagwise.io._source import check_finite
 from bagwise.shards.manifest import MANIFEST, PARTIAL, Manifest, PartFacts, part_name
@@ -30,7 +31,6 @@ from bagwise.shards.place import Place
 __all__ = ["PART_BYTES", "ShardWriter"]
 
 PART_BYTES = 128 << 20
-_ABOUT = ("name", "description", "citation", "licence")
 _SAME = ("n_features", "dtype", "sparse", "feature_names", "info")  # what all pieces must agree on
 
 
@@ -112,19 +112,16 @@ class ShardWriter:
             self._names = before.label_names
         elif self._given != before.label_names:
             raise self._wrong("was begun with other label names; give a new folder")
-        found = [id_hashes(self._ids(part)) for part in before.parts]
+        found = []
+        for part in before.parts:
+            with self.place.open(part.file) as handle:
+                found.append(id_hashes(to_numpy(pq.read_table(handle, columns=["bag_id"]).column("bag_id"))))
         self._seen = np.concatenate([self._seen, *found])
         for hashes in found:
             self._known.add(hashes)
 
     def _wrong(self, problem: str) -> DataError:
         return DataError(problem, path=self.place.folder)
-
-    def _ids(self, part: PartFacts) -> np.ndarray:
-        import pyarrow.parquet as pq
-
-        with self.place.open(part.file) as handle:
-            return to_numpy(pq.read_table(handle, columns=["bag_id"]).column("bag_id"))
 
     # ------------------------------------------------------------------ adding
 
@@ -177,7 +174,7 @@ class ShardWriter:
             for kind in about["info"].values():  # text with gaps in some pieces is text
                 kind["dtype"] = "text" if kind["dtype"] == "object" else kind["dtype"]
         if self._so_far is None:
-            about = {key: facts[key] for key in _ABOUT if key in facts}
+            about = {key: facts[key] for key in ABOUT if key in facts}
             several, grouped = facts["several_views"], piece.groups is not None
             self._so_far = Manifest(about, (), (), views, several, False, grouped, False, (), ())
             if piece.recipe is not None:
@@ -227,7 +224,11 @@ class ShardWriter:
         sparse = any(view.is_sparse for view in views_of(pieces[0].bags).values())
         empty = any(view.n_features == 0 for view in views_of(pieces[0].bags).values())
         flat = self.flat and not sparse and not empty
-        data = Dataset.concat([without_instances(piece) for piece in pieces] if flat else pieces)
+        bare = [  # all of a piece but its instances, which have no features any more
+            replace(piece, bags=each_view(piece.bags, lambda bags: bags.with_X(bags.X[:, :0])))
+            for piece in (pieces if flat else ())
+        ]
+        data = Dataset.concat(bare or pieces)
         if not data.bags.ids_given:
             data = replace(data, bags=each_view(data.bags, Bags.numbered))
         bags = data.bags
@@ -409,8 +410,3 @@ class KnownHashes:
             if len(run):
                 found |= run[np.minimum(np.searchsorted(run, numbers), len(run) - 1)] == numbers
         return found
-
-
-def without_instances(data: Dataset) -> Dataset:
-    """All of a data set but its instances, which have no features any more."""
-    return replace(data, bags=each_view(data.bags, lambda bags: bags.with_X(bags.X[:, :0])))

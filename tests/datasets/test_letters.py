@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bagwise.bags import Bags
-from bagwise.datasets.characters import find_letters, make_letter_words, read_letters, words_of
+from bagwise.datasets.letters import find_letters, make_letter_words, read_letters, words_of
 from bagwise.errors import DataError
 
 

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bagwise.datasets.draws import draw_label_sets, draw_roles
-from bagwise.datasets.synthetic import (
+from bagwise.datasets import (
     make_correlated_labels,
     make_miml,
     make_multi_target,
     make_multi_view,
     make_sub_concepts,
 )
+from bagwise.datasets.draws import draw_label_sets, draw_roles
 
 SINGLE_VIEW = [make_miml, make_sub_concepts, make_correlated_labels, make_multi_target]
 
