@@ -11,8 +11,22 @@ import typer
 
 import bagwise
 from bagwise import actions
-from bagwise.cli.app import AsJson, Debug, Packed, PartSize, Where, app, takes, where_to_look
-from bagwise.cli.console import print_done, print_facts, print_json, print_table, say, show_table
+from bagwise.cli.command import (
+    AsJson,
+    Debug,
+    Packed,
+    PartSize,
+    Where,
+    app,
+    print_done,
+    print_facts,
+    print_json,
+    print_table,
+    say,
+    show_table,
+    takes,
+    where_to_look,
+)
 from bagwise.cli.typed import names_of_data
 from bagwise.errors import BagwiseError
 from bagwise.utils.progress import progress
@@ -45,7 +59,7 @@ def demo(
     say()
     say("How well they do on the new bags (an arrow points to where better values lie):")
     say()
-    show_table(partial(bagwise.report.plots_table, result["rows"]), transpose=True)
+    show_table(partial(bagwise.report.comparison_table, result["rows"]), transpose=True)
     say()
     say(
         "Instance accuracy is the share of pictures whose digit is found; given labels, when the list of "
