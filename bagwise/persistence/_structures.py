@@ -86,7 +86,7 @@ def check_answers(model: Any) -> None:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             several = views is not None and sum(views.values()) == n_features  # else a later fit saw one view
-            sizes = views if several else {"": int(n_features)}
+            sizes: Any = views if several else {"": int(n_features)}
             made = {name: Bags(np.zeros((2, n)), np.arange(3)) for name, n in sizes.items()}
             found = np.shape(model.decision_function(MultiViewBags(made) if several else made[""]))
     except Exception as error:  # whatever wrong arrays may lead to

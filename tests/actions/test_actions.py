@@ -26,7 +26,7 @@ from bagwise.metrics import evaluate, instance_accuracy
 from bagwise.models import MIMLDummy, SingleInstanceLogisticRegression
 from bagwise.preprocessing import OnInstances
 from bagwise.registry import get_estimator
-from bagwise.report.results import as_json
+from bagwise.report import as_json
 
 BIRDS = ("gull", "robin", "wren")
 
