@@ -47,7 +47,9 @@ def test_overview_counts_and_quality(session, data, model):
         assert row["recall"] == pytest.approx(hits / test.Y[:, k].sum(), abs=1e-4)
         assert row["wrong"] == (chosen[:, k] != test.Y[:, k]).sum()
     P = model.predict_proba(test.bags)
-    assert found["calibration"]["error"] == pytest.approx(bagwise.metrics.bag_error(test.Y, P), abs=1e-3)
+    assert found["calibration"]["error"] == pytest.approx(
+        bagwise.metrics.calibration_error(test.Y, P), abs=1e-3
+    )
     assert sum(row["count"] for row in found["calibration"]["bins"]) == P.size
 
 
