@@ -267,16 +267,13 @@ class Projection:
         centred = not (sparse.issparse(self.sample) and self.bags.n_features > _WIDEST)
         return np.asarray(X @ W.T) - (self.centre @ W.T if centred else 0.0)
 
-    @cached_property
-    def cloud(self) -> list[list[float]]:
-        """Some instances of the whole set, for comparison."""
-        rows = np.linspace(0, self.sample.shape[0] - 1, min(self.sample.shape[0], _CLOUD)).astype(np.int64)
-        return np.round(self._project(self.sample[rows]), 3).tolist() if len(rows) else []
-
     def place(self, a: int, b: int) -> dict[str, Any]:
         """Points of the rows from ``a`` to ``b``, with the cloud of all and the variance explained."""
         points = np.round(self._project(_finite(self.bags.X[a:b])), 3).tolist() if b > a else []
-        return {"points": points, "cloud": self.cloud, "explained": np.round(self.axes[1], 3).tolist()}
+        n = self.sample.shape[0]
+        rows = np.linspace(0, n - 1, min(n, _CLOUD)).astype(np.int64)
+        cloud = np.round(self._project(self.sample[rows]), 3).tolist() if n else []
+        return {"points": points, "cloud": cloud, "explained": np.round(self.axes[1], 3).tolist()}
 
 
 def _finite(X: Any) -> Any:

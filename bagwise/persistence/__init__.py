@@ -37,6 +37,15 @@ _MOST_FACTS = 1 << 20
 _BLOCK = 1 << 20
 _ARRAY, _ZIP = b"\x93NUMPY", b"PK"
 
+_VERSIONS = {
+    "bagwise": __version__,
+    "numpy": np.__version__,
+    "python": platform.python_version(),
+    "scikit-learn": sklearn.__version__,
+    "scipy": scipy.__version__,
+    "skops": skops.__version__,
+}
+
 # Classes without a public place of their own, found here by the names that files use.
 globals().update(STATE)
 
@@ -82,7 +91,7 @@ def save(model: Any, path: str | PathLike[str]) -> None:
             except UnsafeFileError as error:
                 raise UnsafeFileError(f"cannot save {type(model).__name__}: it {error}") from None
         with zipfile.ZipFile(temporary, "a") as archive:
-            facts = {"model": type(model).__name__, "versions": _versions(), "sha256": _fingerprint(archive)}
+            facts = {"model": type(model).__name__, "versions": _VERSIONS, "sha256": _fingerprint(archive)}
             archive.writestr(_FACTS, json.dumps(facts))
 
 
@@ -121,11 +130,11 @@ def load(path: str | PathLike[str], *, max_bytes: int | None = None) -> Any:
             raise error.at(path) from None
         except UnsafeFileError as error:
             raise UnsafeFileError(f"{path}: {error}") from None
-    written, here = facts.get("versions", {}), _versions()
+    written = facts.get("versions", {})
     other = [
-        f"{name} {written[name]} (here {here[name]})"
+        f"{name} {written[name]} (here {_VERSIONS[name]})"
         for name in ("bagwise", "scikit-learn")  # of all packages the two that its meaning hangs on
-        if name in written and written[name] != here[name]
+        if name in written and written[name] != _VERSIONS[name]
     ]
     if other:
         said = " and ".join(other)
@@ -186,17 +195,6 @@ def _refuse_foreign(content: BinaryIO) -> list[str]:
 
 def _one_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "bagwise": __version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "scikit-learn": sklearn.__version__,
-        "scipy": scipy.__version__,
-        "skops": skops.__version__,
-    }
 
 
 # ---------------------------------------------------------------------- the archive
