@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable
+from functools import partial
 from importlib import import_module
 from os import PathLike
 from typing import Any
@@ -82,17 +83,13 @@ class DataError(BagwiseError, ValueError):
         super().__init__(f"{place}: {message}" if place else message)
 
     def __reduce__(self):  # keyword arguments survive pickling between worker processes
-        return (_rebuild_data_error, (type(self), self.message, self.path, self.line))
+        return partial(type(self), path=self.path, line=self.line), (self.message,)
 
     def at(self, path: str | PathLike[str], line: int | None = None) -> DataError:
         """Return the same error, placed in a file, unless it already knows its place."""
         if self.path is not None:
             return self
         return type(self)(self.message, path=path, line=self.line if self.line is not None else line)
-
-
-def _rebuild_data_error(cls, message, path, line):
-    return cls(message, path=path, line=line)
 
 
 class DataWarning(UserWarning):

@@ -58,8 +58,8 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 def get_estimator(name: str) -> type[MIMLClassifier]:
     """Find the estimator of this name, whatever the case of its letters."""
-    estimators = dict(all_estimators())
-    for known, cls in estimators.items():
-        if known.lower() == name.lower():
-            return cls
-    raise ValueError(f"no estimator {name!r}; {suggestion(name, estimators)}")
+    known = {other.lower(): other for other in models.__all__}
+    cls = getattr(models, known.get(name.lower(), ""), None)
+    if isinstance(cls, type) and issubclass(cls, MIMLClassifier):
+        return cls  # without importing all others
+    raise ValueError(f"no estimator {name!r}; {suggestion(name, dict(all_estimators()))}")

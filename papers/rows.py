@@ -11,8 +11,6 @@ damaged, or that somebody else wrote, is never touched.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -31,6 +29,7 @@ import pyarrow.parquet as pq
 from bagwise.errors import BagwiseError, DataError, quoted, warn
 from bagwise.metrics import HIGHER_IS_BETTER
 from bagwise.utils.files import replacing
+from bagwise.utils.store import Entries, json_hash, locked
 from papers.execute import express
 from papers.tasks import Task
 
@@ -83,7 +82,7 @@ class Store:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self.table = self.folder / "rows.parquet"
-        self.finished = self.folder / "finished"
+        self.finished = Entries(self.folder / "finished", ".json")
         self.predictions = self.folder / "predictions"
 
     def put(self, row: dict[str, Any], predictions: dict[str, np.ndarray] | None = None) -> None:
@@ -91,8 +90,7 @@ class Store:
         if predictions:
             with replacing(self.predictions / f"{row['hash']}.npz") as path, open(path, "wb") as file:
                 np.savez_compressed(file, **predictions)  # type: ignore[arg-type]
-        with replacing(self.finished / f"{row['hash']}.json") as path:
-            path.write_text(json.dumps({**row, _SUM: _checksum(row)}), encoding="utf-8")
+        self.finished.put(row["hash"], row)
 
     def rows(self) -> dict[str, dict[str, Any]]:
         """All rows by hash."""
@@ -100,21 +98,23 @@ class Store:
         for row in self._gathered():
             row["measures"] = dict(row["measures"] or ())
             found[row["hash"]] = row
-        for path in self._files():
-            finished = _finished_row(path)
-            if finished is not None:
-                found.setdefault(finished["hash"], finished)
+        keys = self.finished.keys()
+        for key in keys:
+            row = self.finished.get(key)
+            if row is not None and row.get("hash") and isinstance(row.get("measures"), dict):
+                found.setdefault(row["hash"], row)
+            else:
+                warn(f"{self.finished.path(key)} is damaged; its fit will run again")
         return found
 
     def gather(self) -> None:
         """Bring all finished rows into the Parquet file."""
-        files = self._files()
-        if not files:
+        keys = self.finished.keys()
+        if not keys:
             return
-        rows = self.rows()
-        self._write([_as_columns(row) for row in rows.values()])
-        for file in files:
-            file.unlink(missing_ok=True)
+        self._write([_as_columns(row) for row in self.rows().values()])
+        for key in keys:
+            self.finished.drop(key)
 
     def forget(self, hashes: set[str]) -> None:
         """Drop rows, so that their tasks run again."""
@@ -155,19 +155,13 @@ class Store:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep a second run out of the folder; a killed run lets go of it by itself."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / ".lock", "w") as file:
-            try:
-                import fcntl  # not on Windows, where two runs at a time are the user's own care
-
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except ImportError:
-                pass
-            except OSError:
-                raise BagwiseError(
-                    f"another run is at work in {self.folder}; wait for it, or give another folder with --out"
-                ) from None
-            self._sweep()
+        busy = f"another run is at work in {self.folder}; wait for it, or give another folder with --out"
+        with locked(self.folder, busy):
+            # what a killed run has left half written
+            for folder in (self.folder, self.finished.folder, self.predictions):
+                for left in folder.glob(".*-*") if folder.exists() else ():
+                    if left.is_dir():
+                        shutil.rmtree(left, ignore_errors=True)
             yield
 
     def _gathered(self) -> list[dict[str, Any]]:
@@ -186,48 +180,20 @@ class Store:
                 "move it away, or give another folder with --out"
             )
         kept = (table.schema.metadata or {}).get(_SUM.encode())
-        if kept is not None and kept.decode() != _checksum(rows):
+        if kept is not None and kept.decode() != json_hash(rows):
             raise DataError(f"{self.table} is damaged: its checksum differs; move it away to begin anew")
         return rows
 
     def _write(self, rows: list[dict[str, Any]]) -> None:
         table = pa.Table.from_pylist(rows, schema=SCHEMA)
-        table = table.replace_schema_metadata({_SUM: _checksum(table.to_pylist())})
+        table = table.replace_schema_metadata({_SUM: json_hash(table.to_pylist())})
         with replacing(self.table) as path:
             pq.write_table(table, path, compression="zstd")
-
-    def _files(self) -> list[Path]:
-        return sorted(self.finished.glob("*.json")) if self.finished.exists() else []
-
-    def _sweep(self) -> None:
-        """Take away what a killed run has left half written."""
-        for folder in (self.folder, self.finished, self.predictions):
-            if folder.exists():
-                for left in folder.glob(".*-*"):
-                    if left.is_dir():
-                        shutil.rmtree(left, ignore_errors=True)
 
 
 def _as_columns(row: dict[str, Any]) -> dict[str, Any]:
     """A row with every column of the table, measures as pairs."""
     return {**dict.fromkeys(SCHEMA.names), **row, "measures": list(row["measures"].items())}
-
-
-def _finished_row(path: Path) -> dict[str, Any] | None:
-    """The row of a finished task, or None with a warning where its file is damaged."""
-    try:
-        row = json.loads(path.read_text(encoding="utf-8"))
-        kept = row.pop(_SUM, None)
-        if (kept is None or kept == _checksum(row)) and row["hash"] and isinstance(row["measures"], dict):
-            return row
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError):
-        pass
-    warn(f"{path} is damaged; its fit will run again")
-    return None
-
-
-def _checksum(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def source_commit() -> str:

@@ -48,15 +48,6 @@ _DPI = 110
 # ---------------------------------------------------------------------- tables
 
 
-def table_target(kind: str | None, out: File) -> File:
-    """Where a table goes: a file as given, or one in a folder if ``--as csv`` came with a folder."""
-    if kind not in (None, TABLE):
-        raise BagwiseError(f"answers are written as {TABLE}, {', '.join(KINDS)}; got {kind!r}")
-    if kind == TABLE and (Path(out).is_dir() or not Path(out).suffix):
-        return Path(out) / "annotations.csv"
-    return out
-
-
 def check_table(out: File, kind: str | None = None, *, json: bool = False) -> None:
     """Refuse a table that cannot be written, before any work is done; only predictions may be JSON."""
     if json and kind not in (None, TABLE, "json"):

@@ -27,7 +27,7 @@ from bagwise.inspection import last_estimator
 from bagwise.io import read
 from bagwise.media.base import ToBags
 from bagwise.media.gathering import collect
-from bagwise.media.recipe import recognise, transformer_of
+from bagwise.media.recipe import recognise
 from bagwise.shards import ShardedBags, is_shards
 from bagwise.utils.arrays import check_memory
 
@@ -67,7 +67,11 @@ def open_data(
         if is_registered(str(data)):
             dataset = load_dataset(str(data), **options)
         elif (shards := open_shards(data, format=format, options=options)) is not None:
-            dataset = _loaded(shards, data)
+            if not shards.is_sparse:
+                n_bytes = 2.0 * shards.n_instances * shards.n_features * shards.dtype.itemsize
+                advice = "fit, predict, annotate and score read it in parts"
+                check_memory(n_bytes, f"{data} as a whole", advice)
+            dataset = shards.load()
         elif Path(data).exists():
             dataset = read(data, format, **options)
         elif Path(data).suffix:
@@ -115,14 +119,6 @@ def _known(name: str, names: Iterable[str], what: str, data: File) -> str:
     if name not in names:
         raise DataError(f"no {what} {name!r}; its {what}s: {', '.join(names) or 'none'}", path=data)
     return name
-
-
-def _loaded(shards: ShardedBags, data: File) -> Dataset:
-    """Shards as one data set, where they fit into memory."""
-    n_bytes = shards.n_instances * shards.n_features * shards.dtype.itemsize
-    if not shards.is_sparse:
-        check_memory(2.0 * n_bytes, f"{data} as a whole", "fit, predict, annotate and score read it in parts")
-    return shards.load()
 
 
 def _refuse_raw(data: File) -> None:
@@ -257,14 +253,6 @@ def media_step(model: Any) -> ToBags | None:
         model = model.best_estimator_
     first = model.steps[0][1] if isinstance(model, Pipeline) else None
     return first if isinstance(first, ToBags) else None
-
-
-def with_recipe(model: Any, data: Dataset | ShardedBags) -> Any:
-    """The fitted model behind the transformer that made its bags, where the data remember it."""
-    several = data.view_names if isinstance(data, ShardedBags) else not isinstance(data.bags, Bags)
-    if data.recipe is None or several:
-        return model
-    return Pipeline([("media", transformer_of(data.recipe)), ("model", model)])
 
 
 def _is_raw(data: File, transformer: ToBags, where: Mapping[str, Any]) -> bool:

@@ -145,35 +145,33 @@ def convert(
     parts of ``part_bytes``, ``packed`` where room is dear; ``advance(steps, total=...)`` is
     called as parts are written.
     """
-    if wants_shards(target, to):
-        how: dict[str, Any] = {"part_bytes": part_bytes or PART_BYTES, "packed": packed, "advance": advance}
-        return _convert_to_shards(source, target, **how, **where)
-    if packed:
-        raise _only_shards_are_packed(target)
-    check_target(target)
-    dataset = open_data(source, **where)
-    write(dataset, target, to)
-    return {"out": str(target), "n_bags": len(dataset), "n_instances": dataset.bags.n_instances}
-
-
-def _convert_to_shards(
-    source: File,
-    target: File,
-    *,
-    part_bytes: int = PART_BYTES,
-    packed: bool = False,
-    advance: Callable[..., None] | None = None,
-    **where: Any,
-) -> dict[str, Any]:
-    """Write a data set as shards; Parquet and shards are read as a stream, other files at once."""
-    options = dict(where.get("options") or {})
-    how: dict[str, Any] = {"part_bytes": part_bytes, "flat": not packed}
-    shards = open_shards(source, **where)
-    plain = where.get("part") is None and where.get("view") is None
+    if not wants_shards(target, to):
+        if packed:
+            raise _only_shards_are_packed(target)
+        check_target(target)
+        dataset = open_data(source, **where)
+        write(dataset, target, to)
+        return {"out": str(target), "n_bags": len(dataset), "n_instances": dataset.bags.n_instances}
+    # Parquet and shards are read as a stream, other files at once
+    how: dict[str, Any] = {"part_bytes": part_bytes or PART_BYTES, "flat": not packed}
+    shards, path = open_shards(source, **where), Path(source)
+    names = (file.name for file in path.rglob("*")) if path.is_dir() else [path.name]
     if shards is not None:
-        write_shards(_counted(shards, advance), target, label_names=shards.label_names, **how)
-    elif plain and where.get("format") in (None, "parquet") and _is_parquet(source):
-        convert_parquet(source, target, advance=advance, **how, **options)
+
+        def counted() -> Iterator[Dataset]:
+            for part in shards:
+                yield part  # which returns when it is written
+                if advance is not None:
+                    advance(1, total=shards.n_parts)
+
+        write_shards(counted(), target, label_names=shards.label_names, **how)
+    elif (
+        where.get("part") is None
+        and where.get("view") is None
+        and where.get("format") in (None, "parquet")
+        and ("://" in os.fspath(source) or any(name.lower().endswith((".parquet", ".pq")) for name in names))
+    ):
+        convert_parquet(source, target, advance=advance, **how, **(where.get("options") or {}))
     else:
         write_shards(open_data(source, **where), target, **how)
     done = ShardedBags.open(target)
@@ -181,24 +179,8 @@ def _convert_to_shards(
     return {"out": os.fspath(target), **counts, "labels": list(done.label_names)}
 
 
-def _counted(shards: ShardedBags, advance: Callable[..., None] | None) -> Iterator[Dataset]:
-    """The parts, each counted when it is written."""
-    for part in shards:
-        yield part
-        if advance is not None:
-            advance(1, total=shards.n_parts)
-
-
 def _only_shards_are_packed(target: File) -> BagwiseError:
     """What to say to whoever wants another file packed."""
     return BagwiseError(
         f"{os.fspath(target)} is a file, which its format packs or not; packed is for shards: name a folder"
     )
-
-
-def _is_parquet(source: File) -> bool:
-    """Whether a source is a Parquet file, or a folder of such files that is not in a format of its own."""
-    path = Path(source)
-    if path.is_dir():
-        return any(p.name.lower().endswith((".parquet", ".pq")) for p in path.rglob("*"))
-    return "://" in os.fspath(source) or path.name.lower().endswith((".parquet", ".pq"))

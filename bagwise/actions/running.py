@@ -68,13 +68,14 @@ class Running(ExitStack):
             if journal.n_known:
                 say(f"going on from {checkpoint}: {journal.n_known} passes are known")
         if self.step is not None and isinstance(data, ShardedBags):
-            self.enter_context(watched(self._report))
 
-    def _report(self, name: str, k: int, n: int) -> None:
-        assert self.step is not None
-        self.n_passes += k == 1
-        about = f"pass {self.n_passes} ({name.rpartition('.')[2]})"
-        self.step(description=f"{self.what}: {about}, part {k} of {n}")
+            def report(name: str, k: int, n: int) -> None:
+                assert self.step is not None
+                self.n_passes += k == 1
+                about = f"pass {self.n_passes} ({name.rpartition('.')[2]})"
+                self.step(description=f"{self.what}: {about}, part {k} of {n}")
+
+            self.enter_context(watched(report))
 
     def over(self, step: Step, params: Any, *sets: Any, labels: bool = True) -> Iterator[Any]:
         """``step(params, block)`` of all blocks, in order; of shards on the cluster, if there is one.

@@ -12,10 +12,12 @@ import shutil
 import time
 from collections.abc import Mapping
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from sklearn.pipeline import Pipeline
 
 from bagwise.actions.answers import (
     TABLE,
@@ -25,7 +27,6 @@ from bagwise.actions.answers import (
     check_table,
     found_in,
     knows_probabilities,
-    table_target,
     with_originals,
     write_answer_table,
 )
@@ -40,7 +41,6 @@ from bagwise.actions.data import (
     label_columns,
     media_step,
     open_for,
-    with_recipe,
 )
 from bagwise.actions.running import Running
 from bagwise.bags import Bags, MultiViewBags
@@ -51,7 +51,7 @@ from bagwise.base.blocks import Block
 from bagwise.errors import BagwiseError, DataError
 from bagwise.inspection import annotate as annotate_instances
 from bagwise.inspection import instance_scores, label_names, last_estimator, scores_and_labels
-from bagwise.media.recipe import describe
+from bagwise.media.recipe import describe, transformer_of
 from bagwise.metrics import evaluate, instance_accuracy
 from bagwise.persistence import load, save
 from bagwise.registry import get_estimator, suggestion
@@ -104,7 +104,10 @@ def fit(
         _learn(estimator, bags, params)
     seconds = time.perf_counter() - start
     if out is not None:
-        save(with_recipe(estimator, bags), out)
+        whole, several = estimator, bags.view_names if sharded else not isinstance(bags.bags, Bags)
+        if bags.recipe is not None and not several:  # behind the transformer that made its bags
+            whole = Pipeline([("media", transformer_of(bags.recipe)), ("model", estimator)])
+        save(whole, out)
     if how.get("checkpoint") is not None:
         shutil.rmtree(how["checkpoint"], ignore_errors=True)
     roles = None if sharded else bags.roles
@@ -271,18 +274,14 @@ def annotate(
         Whether to choose among the labels that each bag is known to carry.
     proba : bool, default=False
         Whether to write the probability of the label found, instead of its score.
-    progress : bool, default=False
-        Whether to draw a progress bar on a terminal.
-    running : mapping, optional
+    progress, running, **where
         As in `predict`.
-    **where
-        Part, view, format and options of a data set; ``labels``, ``n_jobs``, ``cache``, ``say`` and ``step``
-        for raw files; see `open_for`.
     """
     as_table = kind in (None, TABLE)
     check_marks(as_table and pictures is None, threshold, originals)
     if as_table:
-        out = table_target(kind, out)
+        if kind == TABLE and (Path(out).is_dir() or not Path(out).suffix):
+            out = Path(out) / "annotations.csv"
         check_table(out)
     fitted = load(model)
     inner = last_estimator(fitted)

@@ -89,7 +89,10 @@ def remembered_fits(cls: type[MIMLClassifier]) -> Iterator[None]:
 
     def remembered(self: Any, *given: Any) -> None:
         try:
-            before, key = _values(self), _key(self, given)
+            # everything that `_fit` can see: the object, the arrays, and whether it may write to them
+            matrix = given[0].X.data if given[0].is_sparse else given[0].X
+            seen = (vars(self), type(matrix), matrix.flags.writeable, *given)
+            before, key = _values(self), hashlib.sha256(pickle.dumps(seen)).digest()
         except (pickle.PicklingError, AttributeError, TypeError):  # a parameter that is a nameless function
             return learn(self, *given)
         if key in kept:
@@ -119,11 +122,3 @@ def remembered_fits(cls: type[MIMLClassifier]) -> Iterator[None]:
 
 def _values(model: Any) -> dict[str, bytes]:
     return {name: pickle.dumps(value) for name, value in vars(model).items()}
-
-
-def _key(model: Any, given: tuple[Any, ...]) -> bytes:
-    """Everything that `_fit` can see: the object, the arrays, and whether it may write to them."""
-    bags = given[0]
-    matrix = bags.X.data if bags.is_sparse else bags.X
-    seen = (vars(model), type(matrix), matrix.flags.writeable, bags, given[1:])
-    return hashlib.sha256(pickle.dumps(seen)).digest()

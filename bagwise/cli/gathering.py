@@ -12,8 +12,7 @@ import typer
 
 import bagwise
 from bagwise import actions
-from bagwise.cli.app import AsJson, Debug, Packed, PartSize, app
-from bagwise.cli.console import print_done, say_aside, say_nothing
+from bagwise.cli.command import AsJson, Debug, Packed, PartSize, app, print_done, say_aside, say_nothing
 from bagwise.cli.typed import assignments
 from bagwise.utils.progress import progress
 

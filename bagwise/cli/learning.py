@@ -10,9 +10,12 @@ import typer
 
 import bagwise
 from bagwise import actions
-from bagwise.cli.app import AsJson, Data, Debug, Where, app, takes, where_to_look
-from bagwise.cli.console import (
-    answer_words,
+from bagwise.cli.command import (
+    AsJson,
+    Data,
+    Debug,
+    Where,
+    app,
     print_done,
     print_json,
     print_table,
@@ -20,6 +23,8 @@ from bagwise.cli.console import (
     say_aside,
     say_nothing,
     show_table,
+    takes,
+    where_to_look,
 )
 from bagwise.cli.gathering import Labels, OnCluster, Raw, end, raw_options
 from bagwise.cli.typed import assignments, names_of_data, names_of_models
@@ -150,17 +155,23 @@ def annotate(
 ) -> None:
     """Find the label of every instance; one row each, or files for an annotation tool with --as."""
     style = {"merge": not no_merge, "scores": scores, **({} if address is None else {"address": address})}
-    shape: dict[str, Any] = {
-        "kind": kind,
-        "pictures": pictures,
-        "threshold": threshold,
-        "originals": originals,
-        "style": style,
-    }
-    with raw(labels=labels, quiet=as_json) as files:
-        shape |= {"use_labels": use_labels, "proba": proba}
-        done = actions.annotate(model, data, out, **shape, **files, **where)
-    print_done(done, answer_words(done), as_json)
+    shape: dict[str, Any] = {"kind": kind, "pictures": pictures, "threshold": threshold, "style": style}
+    shape |= {"originals": originals, "use_labels": use_labels, "proba": proba}
+    with raw(labels=labels, quiet=as_json) as raw_how:
+        done = actions.annotate(model, data, out, **shape, **raw_how, **where)
+    files = done.get("files")
+    if files is None:
+        words = f"wrote the labels of {done['rows']} instances to {done['out']}"
+    else:
+        many = f"{len(files)} files" if len(files) != 1 else "1 file"
+        words = f"wrote {done['rows']} labelled places in {many} to {done['out']}"
+    if done.get("pictures"):
+        words += f", {len(done['pictures'])} pictures"
+    notes = [*done.get("notes", ()), *done.get("not_drawn", ())]
+    if notes:
+        more = f"; and {len(notes) - 3} more" if len(notes) > 3 else ""
+        words += f" ({'; '.join(notes[:3])}{more})"
+    print_done(done, words, as_json)
     end(done, as_json)
 
 

@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from bagwise import actions, look
-from bagwise.cli.app import Debug, Where, app, takes, where_to_look
-from bagwise.cli.console import say
+from bagwise.cli.command import Debug, Where, app, say, takes, where_to_look
 from bagwise.cli.typed import names_of_data
 from bagwise.errors import BagwiseError
 from bagwise.utils.progress import progress

@@ -11,8 +11,22 @@ import typer
 
 import bagwise
 from bagwise import actions
-from bagwise.cli.app import AsJson, Debug, Packed, PartSize, Where, app, takes, where_to_look
-from bagwise.cli.console import print_done, print_facts, print_json, print_table, say, show_table
+from bagwise.cli.command import (
+    AsJson,
+    Debug,
+    Packed,
+    PartSize,
+    Where,
+    app,
+    print_done,
+    print_facts,
+    print_json,
+    print_table,
+    say,
+    show_table,
+    takes,
+    where_to_look,
+)
 from bagwise.cli.typed import names_of_data
 from bagwise.errors import BagwiseError
 from bagwise.utils.progress import progress
@@ -72,7 +86,7 @@ def list_(
     models = [(row["name"], row["summary"], _trait_words(row["traits"])) for row in found["estimators"]]
     sizes = ("bags", "instances", "features", "labels")
     sets = [
-        (row["name"], row["kind"], *(_count(row[size]) for size in sizes), row["status"])
+        (row["name"], row["kind"], *("" if row[s] is None else row[s] for s in sizes), row["status"])
         for row in (found["datasets"] if name else _folded(found["datasets"]))
     ]
     files = [
@@ -122,10 +136,11 @@ def info(
     found["parts"] = ", ".join(f"{name} ({count} bags)" for name, count in found["parts"].items())
     print_facts({"data set": found.pop("name"), **found})
     say()
-    sides = [
-        (v["name"] or "-", v["n_instances"], v["n_features"], v["storage"], _sizes(v), v["empty_bags"])
-        for v in views
-    ]
+    sides = []
+    for view in views:
+        spread = "{min} to {max}, median {median:g}".format(**view["sizes"])
+        kept = (view["n_instances"], view["n_features"], view["storage"], spread, view["empty_bags"])
+        sides.append((view["name"] or "-", *kept))
     print_table(["view", "instances", "features", "storage", "bag sizes", "empty bags"], sides, "lrrllr")
     rows = [(label["name"], label["bags"], f"{label['share']:.1%}") for label in labels]
     if rows:
@@ -193,12 +208,3 @@ def _folded(sets: list[dict[str, Any]]) -> list[dict[str, Any]]:
         rows[0] if len(rows) == 1 else {**rows[0], **sizes, "name": f"{name}*", "kind": f"{len(rows)} sets"}
         for name, rows in folders.items()
     ]
-
-
-def _count(number: int | None) -> str:
-    return "" if number is None else str(number)
-
-
-def _sizes(view: Mapping[str, Any]) -> str:
-    sizes = view["sizes"]
-    return f"{sizes['min']} to {sizes['max']}, median {sizes['median']:g}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -93,3 +95,32 @@ def number_or_none(value: Any) -> float | None:
     """A number for JSON, to four digits; None where there is none."""
     value = float(value)
     return round(value, 4) if np.isfinite(value) else None
+
+
+class Recent:
+    """The last few of what was made for a key; what was forgotten is made again.
+
+    Examples
+    --------
+    >>> recent = Recent(2, threading.RLock())
+    >>> [recent.get(k, lambda: print("made", k)) for k in (1, 1)]
+    made 1
+    [None, None]
+    """
+
+    def __init__(self, most: int, mutex: threading.RLock) -> None:
+        self.most, self.mutex = most, mutex
+        self._kept: OrderedDict[Any, Any] = OrderedDict()
+
+    def get(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What was made for a key; making takes long, and nobody waits for it to ask for another."""
+        with self.mutex:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        made = make()
+        with self.mutex:
+            self._kept[key] = made
+            while len(self._kept) > self.most:
+                self._kept.popitem(last=False)
+        return made

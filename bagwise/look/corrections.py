@@ -65,14 +65,6 @@ class PartAnswer:
         }
 
 
-def default_author() -> str:
-    """Name of whoever is logged in, "unknown" where the system does not tell."""
-    try:
-        return getpass.getuser()
-    except Exception:  # no name in the environment and none in the system's list
-        return "unknown"
-
-
 class Corrections(AppendOnlyFile):
     """The corrections of one data set, read from and appended to a file.
 
@@ -110,7 +102,12 @@ class Corrections(AppendOnlyFile):
         self, path: str | os.PathLike[str], data: str, *, author: str | None = None, model: str | None = None
     ) -> None:
         self.data, self.model = data, model
-        self.author = default_author() if author is None else author
+        if author is None:
+            try:
+                author = getpass.getuser()
+            except Exception:  # no name in the environment and none in the system's list
+                author = "unknown"
+        self.author = author
         super().__init__(path)
 
     def _forget(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from bagwise.actions.answers import knows_probabilities
 from bagwise.bags import Bags
 from bagwise.bags.dataset import UNKNOWN
 from bagwise.inspection import annotate, instance_scores, last_estimator
-from bagwise.look.answers import number_or_none
+from bagwise.look.answers import Recent, number_or_none
 from bagwise.media.places import medium_of, place_columns
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class Explainer:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.projection = Projection(session.bags)
-        self._parts: OrderedDict[tuple[int, bool, bytes], Any] = OrderedDict()
+        self._parts = Recent(_KEPT, session.mutex)
 
     @property
     def most_parts(self) -> int:
@@ -54,17 +53,10 @@ class Explainer:
         known = session.truth[number, : len(session.answers.names)] == 1
         given = given and bool(known.any())
         key = (number, given, known.tobytes() if given else b"")
-        with session.mutex:
-            if key in self._parts:
-                self._parts.move_to_end(key)
-                return self._parts[key]
-        labels, values = self.answers_of(number, known if given else None)
-        found = labels[: self.most_parts], values[: self.most_parts]
-        with session.mutex:
-            self._parts[key] = found
-            while len(self._parts) > _KEPT:
-                self._parts.popitem(last=False)
-        return found
+        most = self.most_parts
+        return self._parts.get(
+            key, lambda: tuple(a[:most] for a in self.answers_of(number, known if given else None))
+        )
 
     def answers_of(self, number: int, known: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Label and values of all parts of a bag, however many; within the labels ``known``, if given."""
@@ -159,7 +151,12 @@ class Explainer:
             return {"kind": medium, **self._places(medium, a, b), **session.originals.facts(number)}
         pictures = info.get("picture")
         if pictures is not None and pictures.ndim == 3 and np.prod(pictures.shape[1:]) <= _MOST_PIXELS:
-            return {"kind": "pictures", **_pictures(pictures[a:b])}
+            # grey values from 0 to 255, row by row
+            shown = np.asarray(pictures[a:b], dtype=np.float64)
+            top = max(float(shown.max(initial=0)), 1.0)
+            top = 255.0 if top > 16 else 16.0 if top > 1 else 1.0
+            grey = np.clip(shown / top * 255, 0, 255).astype(int).reshape(len(shown), -1).tolist()
+            return {"kind": "pictures", "height": shown.shape[1], "width": shown.shape[2], "grey": grey}
         features = self._features(a, b)
         return {"kind": "features", **features, **self.projection.place(a, b)}
 
@@ -192,14 +189,6 @@ class Explainer:
             "table": [[float(f"{v:.4g}") if np.isfinite(v) else None for v in row] for row in table],
             "shade": np.round(np.nan_to_num(shade), 2).tolist(),
         }
-
-
-def _pictures(pictures: np.ndarray) -> dict[str, Any]:
-    """Grey values from 0 to 255, row by row."""
-    top = max(float(pictures.max(initial=0)), 1.0)
-    top = 255.0 if top > 16 else 16.0 if top > 1 else 1.0
-    grey = np.clip(np.asarray(pictures, dtype=np.float64) / top * 255, 0, 255).astype(int)
-    return {"height": grey.shape[1], "width": grey.shape[2], "grey": grey.reshape(len(grey), -1).tolist()}
 
 
 # ---------------------------------------------------------------------- instances on a plane
@@ -278,16 +267,13 @@ class Projection:
         centred = not (sparse.issparse(self.sample) and self.bags.n_features > _WIDEST)
         return np.asarray(X @ W.T) - (self.centre @ W.T if centred else 0.0)
 
-    @cached_property
-    def cloud(self) -> list[list[float]]:
-        """Some instances of the whole set, for comparison."""
-        rows = np.linspace(0, self.sample.shape[0] - 1, min(self.sample.shape[0], _CLOUD)).astype(np.int64)
-        return np.round(self._project(self.sample[rows]), 3).tolist() if len(rows) else []
-
     def place(self, a: int, b: int) -> dict[str, Any]:
         """Points of the rows from ``a`` to ``b``, with the cloud of all and the variance explained."""
         points = np.round(self._project(_finite(self.bags.X[a:b])), 3).tolist() if b > a else []
-        return {"points": points, "cloud": self.cloud, "explained": np.round(self.axes[1], 3).tolist()}
+        n = self.sample.shape[0]
+        rows = np.linspace(0, n - 1, min(n, _CLOUD)).astype(np.int64)
+        cloud = np.round(self._project(self.sample[rows]), 3).tolist() if n else []
+        return {"points": points, "cloud": cloud, "explained": np.round(self.axes[1], 3).tolist()}
 
 
 def _finite(X: Any) -> Any:

@@ -66,10 +66,26 @@ class Guard:
             await _answer(send, *refused)
             return
         if scope["path"] == "/" and b"token=" in scope["query_string"]:
-            await self._enter(send)
+            # keep the token in a cookie and take it out of the address, where others might read it
+            cookie = f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+            await _answer(send, 303, "", {"location": "/", "set-cookie": cookie})
             return
-        body = _Body(receive, send)
-        await self.app(scope, body.receive, body.send)
+        taken = 0
+
+        async def counted() -> Message:  # whatever its length was said to be
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > LARGEST_BODY:
+                raise HTTPException(413, f"a request may have {LARGEST_BODY:,} bytes")
+            return message
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *_encoded(HEADERS)]
+            await send(message)
+
+        await self.app(scope, counted, with_headers)
 
     def _refusal(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
         host = headers.get("host", "")
@@ -99,11 +115,6 @@ class Guard:
         # every candidate is compared in full, in a time that does not tell how much of it is right
         return sum(hmac.compare_digest(value.encode(), self.token.encode()) for value in given) > 0
 
-    async def _enter(self, send: Send) -> None:
-        """Keep the token in a cookie and take it out of the address, where others might read it."""
-        cookie = f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
-        await _answer(send, 303, "", {"location": "/", "set-cookie": cookie})
-
 
 def foreign(headers: dict[str, str], host: str, method: str) -> bool:
     """Whether a browser says that the request comes from another page; writing needs to say whence.
@@ -125,26 +136,6 @@ def foreign(headers: dict[str, str], host: str, method: str) -> bool:
         found = urlsplit(origin)
         return found.scheme != "http" or found.netloc != host
     return method == "POST" and site is None and "x-bagwise-token" not in headers
-
-
-class _Body:
-    """Counts what comes in, whatever its length was said to be, and adds the headers to what goes out."""
-
-    def __init__(self, receive: Receive, send: Send) -> None:
-        self._receive, self._send = receive, send
-        self.taken = 0
-
-    async def receive(self) -> Message:
-        message = await self._receive()
-        self.taken += len(message.get("body", b""))
-        if self.taken > LARGEST_BODY:
-            raise HTTPException(413, f"a request may have {LARGEST_BODY:,} bytes")
-        return message
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", ()), *_encoded(HEADERS)]
-        await self._send(message)
 
 
 def _encoded(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:

@@ -11,7 +11,6 @@ import io
 import struct
 import wave
 import zlib
-from collections import OrderedDict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bagwise.errors import BagwiseError, DataError
+from bagwise.look.answers import Recent
 from bagwise.media.audio.decode import open_recording
 from bagwise.media.audio.describe import make_grid, spectra
 from bagwise.media.images.decode import read_picture
@@ -66,7 +66,7 @@ class Originals:
     def __init__(self, session: Session, paths: dict[str, str] | None = None) -> None:
         self.session, self.paths = session, dict(paths or {})
         self.medium = medium_of(session.bags.instance_info)
-        self._kept: OrderedDict[tuple[str, int], Any] = OrderedDict()
+        self._kept = Recent(_KEPT, session.mutex)
 
     def path(self, number: int) -> Path | None:
         """Where the original of a bag lies; None where it is not at hand."""
@@ -79,8 +79,14 @@ class Originals:
         if name in self.paths:
             own = Path(self.paths[name])
             return own if own.is_file() else None
-        found = (_inside(root, name) for root in self.roots)
-        return next((path for path in found if path is not None), None)
+        for root in self.roots:
+            try:
+                found = (root / name).resolve()
+                if found.is_relative_to(root) and found.is_file():
+                    return found
+            except (OSError, ValueError, RuntimeError):  # a loop of links, a null in a name
+                continue
+        return None
 
     @cached_property
     def roots(self) -> list[Path]:
@@ -91,19 +97,6 @@ class Originals:
         inside = sorted(path for path in root.iterdir() if path.is_dir() and not path.is_symlink())
         return [root.resolve(), *(path.resolve() for path in inside[:_MOST_FOLDERS])]
 
-    def _remember(self, what: str, number: int, make: Any) -> Any:
-        key = (what, number)
-        with self.session.mutex:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        made = make()
-        with self.session.mutex:
-            self._kept[key] = made
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        return made
-
     # ------------------------------------------------------------------ sound
 
     def facts(self, number: int) -> dict[str, Any]:
@@ -112,7 +105,7 @@ class Originals:
         if path is None:
             return {}
         try:
-            return self._remember("facts", number, lambda: self._facts(path))
+            return self._kept.get(("facts", number), lambda: self._facts(path))
         except (BagwiseError, OSError, ImportError, RuntimeError, ValueError):
             return {}
 
@@ -134,12 +127,12 @@ class Originals:
         suffix = path.suffix.lower()
         if suffix in SOUNDS:
             return path, SOUNDS[suffix]
-        return self._remember("sound", number, lambda: _as_wav(path)), "audio/wav"
+        return self._kept.get(("sound", number), lambda: _as_wav(path)), "audio/wav"
 
     def spectrogram(self, number: int) -> bytes:
         """Loudness over time and frequency as a PNG, dark to bright."""
         path = self._needed(number, "audio")
-        return self._remember("spectrogram", number, lambda: png(shaded(spectrogram(path)), _GLOW))
+        return self._kept.get(("spectrogram", number), lambda: png(shaded(spectrogram(path)), _GLOW))
 
     # ------------------------------------------------------------------ pictures
 
@@ -149,22 +142,13 @@ class Originals:
         suffix = path.suffix.lower()
         if suffix in PICTURES:
             return path, PICTURES[suffix]
-        return self._remember("picture", number, lambda: small_picture(path, _LARGEST)), "image/jpeg"
+        return self._kept.get(("picture", number), lambda: small_picture(path, _LARGEST)), "image/jpeg"
 
     def _needed(self, number: int, medium: str) -> Path:
         path = self.path(number) if self.medium == medium else None
         if path is None:
             raise DataError("the original is not at hand; name its folder with originals=...")
         return path
-
-
-def _inside(root: Path, name: str) -> Path | None:
-    """A plain file below a folder; None for one that does not exist or lies elsewhere."""
-    try:
-        found = (root / name).resolve()
-        return found if found.is_relative_to(root) and found.is_file() else None
-    except (OSError, ValueError, RuntimeError):  # a loop of links, a null in a name
-        return None
 
 
 def small_picture(path: Path, side: int) -> bytes:

@@ -57,7 +57,7 @@ def overview(session: Session) -> dict[str, Any]:
             "failed": answers.failed,
             "known_instances": bool(getattr(getattr(inner, "traits", None), "known_instances", False)),
         }
-        found["calibration"] = calibration(session, truth)
+        found["calibration"] = reliability(session, truth)
     return found
 
 
@@ -91,7 +91,7 @@ def _quality(y: np.ndarray, chosen: np.ndarray) -> dict[str, Any]:
     }
 
 
-def calibration(session: Session, truth: np.ndarray) -> dict[str, Any] | None:
+def reliability(session: Session, truth: np.ndarray) -> dict[str, Any] | None:
     """Mean value and share that is true, per tenth; None where no truth is known."""
     answers = session.answers
     assert answers is not None

@@ -168,7 +168,12 @@ class RelearningProcess:
 def child() -> None:
     """What the child does: read the job, learn, print how far it is."""
     job = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+    def end_with_parent() -> None:
+        sys.stdin.read()
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
     tell = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a model prints is no progress
 
@@ -193,8 +198,3 @@ def child() -> None:
         say({"error": " ".join(str(error).split())[:500] or type(error).__name__})
     tell.flush()
     os._exit(0)  # threads of libraries may wait
-
-
-def _end_with_parent() -> None:
-    sys.stdin.read()
-    os._exit(1)

@@ -251,7 +251,13 @@ class Session:
         if answer == "accepted":
             shown = self.shown(truth[number : number + 1], slice(number, number + 1))[0]
             labels = [name for name, held in zip(self.names, shown) if held]
-        before = self._before_bag(number, label) if part is None else self._before_part(number, part)
+        if part is None:
+            before = self._before_bag(number, label)
+        else:
+            before = {"answer": self.corrections.part(bag, part).to_dict()}
+            seen, values = self.explainer.part(number, part)
+            if seen is not None:
+                before |= {"label": self.names[seen], "probability": number_or_none(values[seen])}
         entry = self.corrections.add(bag, answer=answer, part=part, label=label, before=before, labels=labels)
         self._update(number)
         return entry
@@ -262,13 +268,6 @@ class Session:
         if self.answers is not None and 0 <= column < len(self.answers.names):
             before["probability"] = number_or_none(self.answers.values[number, column])
             before["predicted"] = bool(self.answers.chosen[number, column])
-        return before
-
-    def _before_part(self, number: int, part: int) -> dict[str, Any]:
-        before: dict[str, Any] = {"answer": self.corrections.part(self.ids[number], part).to_dict()}
-        label, values = self.explainer.part(number, part)
-        if label is not None:
-            before |= {"label": self.names[label], "probability": number_or_none(values[label])}
         return before
 
     def undo(self, which: str | None = None) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bagwise.bags.dataset import UNKNOWN
 from bagwise.errors import DataError
-from bagwise.look.answers import number_or_none
+from bagwise.look.answers import Recent, number_or_none
 
 if TYPE_CHECKING:
     from bagwise.look.session import Session
@@ -29,15 +29,7 @@ class Table:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._kept: dict[Any, np.ndarray] = {}
-
-    def _remember(self, key: tuple[Any, ...], make: Any) -> np.ndarray:
-        with self.session.mutex:
-            if key not in self._kept:
-                if len(self._kept) >= _MOST_KEPT:
-                    self._kept.clear()
-                self._kept[key] = make()
-            return self._kept[key]
+        self._kept = Recent(_MOST_KEPT, session.mutex)
 
     # ------------------------------------------------------------------ numbers to sort by
 
@@ -49,7 +41,7 @@ class Table:
         if name not in ("score", "uncertain", "wrong"):
             label = None
         truth = self.session.truth
-        return self._remember((name, label, *self.session.version), lambda: self._measure(name, label, truth))
+        return self._kept.get((name, label, *self.session.version), lambda: self._measure(name, label, truth))
 
     def _measure(self, name: str, label: int | None, truth: np.ndarray) -> np.ndarray:
         session, answers = self.session, self.session.answers
@@ -58,7 +50,10 @@ class Table:
         if name == "corrected":
             return session.corrected.astype(np.float64)
         if name == "rare":
-            return self._rarity(truth)
+            # surprise of the rarest label that a bag carries, by truth where known and else by prediction
+            carried = session.shown(truth)
+            surprise = -np.log(np.maximum(carried.sum(axis=0), 1) / max(len(carried), 1))
+            return np.where(carried, surprise, 0.0).max(axis=1, initial=0.0)
         if answers is None:
             return np.full(len(truth), np.nan)
         if name == "wrong":
@@ -81,13 +76,6 @@ class Table:
                 found = np.where(answered, 0.0, found)
         return np.where(np.arange(len(truth)) >= answers.done, np.nan, found.astype(np.float64))
 
-    def _rarity(self, truth: np.ndarray) -> np.ndarray:
-        """Surprise of the rarest label that a bag carries, by truth where known and else by prediction."""
-        carried = self.session.shown(truth)
-        counts = carried.sum(axis=0)
-        surprise = -np.log(np.maximum(counts, 1) / max(len(carried), 1))
-        return np.where(carried, surprise, 0.0).max(axis=1, initial=0.0)
-
     # ------------------------------------------------------------------ the table
 
     def order(
@@ -106,7 +94,7 @@ class Table:
         key = ("order", show, label, q, sort, down, *session.version)
         if show == "unseen":
             key += (int(session.seen.sum()),)
-        return self._remember(key, lambda: self._order(truth, show, label, q, sort, down))
+        return self._kept.get(key, lambda: self._order(truth, show, label, q, sort, down))
 
     def _order(self, truth: np.ndarray, show: str, label: int | None, q: str, sort: str, down: bool) -> Any:
         which = np.flatnonzero(self._kept_rows(truth, show, label, q))

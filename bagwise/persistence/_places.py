@@ -25,7 +25,6 @@ __all__ = ["skops"]
 
 # Parts of fitted models that have no public place; this package keeps them under these names.
 STATE = {"Scaling": Scaling, "Scorer": _Scorer, **{part.__name__: part for part in PARTS}}
-_HOUSE = "bagwise."
 
 
 @cache
@@ -51,37 +50,21 @@ def trusted() -> set[str]:
 
 def renamed(schema: Any) -> bool:
     """Give every class of bagwise in a description its public name, in place; say whether any had another."""
-    changed = False
-    todo = [schema]
+    known = catalogue()
+    place = {cls.__name__: name.rpartition(".") for name, cls in known.items()}
+    changed, todo = False, [schema]
     while todo:
         node = todo.pop()
         if isinstance(node, list):
             todo += node
         elif isinstance(node, dict):
             todo += node.values()
-            new = _public(node.get("__module__"), node.get("__class__"))
-            if new is not None:
-                node["__module__"], node["__class__"] = new
+            module, name = node.get("__module__"), node.get("__class__")
+            ours = isinstance(module, str) and isinstance(name, str) and module.partition(".")[0] == "bagwise"
+            if ours and f"{module}.{name}" not in known and name in place:
+                node["__module__"], _, node["__class__"] = place[name]
                 changed = True
     return changed
-
-
-def _public(module: Any, name: Any) -> tuple[str, str] | None:
-    """Public module and name of a class that the file calls otherwise."""
-    if not (isinstance(module, str) and isinstance(name, str)) or not f"{module}.".startswith(_HOUSE):
-        return None
-    if f"{module}.{name}" in catalogue():
-        return None
-    place = _by_name().get(name)
-    return None if place is None else (place.rpartition(".")[0], place.rpartition(".")[2])
-
-
-@cache
-def _by_name() -> dict[str, str]:
-    found = {}
-    for place, cls in catalogue().items():
-        found[cls.__name__] = place
-    return found
 
 
 # ----------------------------------------------------------------------

@@ -85,21 +85,16 @@ def check_answers(model: Any) -> None:
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            if views is None or sum(views.values()) != n_features:  # a later fit saw one view
-                bags: Any = _zeros(int(n_features))
-            else:
-                bags = MultiViewBags({name: _zeros(n) for name, n in views.items()})
-            found = np.shape(model.decision_function(bags))
+            several = views is not None and sum(views.values()) == n_features  # else a later fit saw one view
+            sizes: Any = views if several else {"": int(n_features)}
+            made = {name: Bags(np.zeros((2, n)), np.arange(3)) for name, n in sizes.items()}
+            found = np.shape(model.decision_function(MultiViewBags(made) if several else made[""]))
     except Exception as error:  # whatever wrong arrays may lead to
         raise DataError(f"its arrays do not fit together ({type(error).__name__}: {error})") from None
     if found != (2, *columns):
         raise DataError(
             f"its arrays do not fit together: scores of 2 bags should be {(2, *columns)}, are {found}"
         )
-
-
-def _zeros(n_features: int) -> Bags:
-    return Bags(np.zeros((2, n_features)), np.arange(3))
 
 
 # ----------------------------------------------------------------------
@@ -121,10 +116,12 @@ _SCALED = {
 
 def update(part: Any) -> None:
     """Give an estimator of an older version the attributes of today, and one of a GPU a device."""
-    _fill_parameters(part)
-    if isinstance(part, BagInput) and str(vars(part).get("device")).startswith("cuda"):
-        if not gpu_there(part.device):  # made on a GPU, and loaded where there is none
-            part.device = "auto"
+    if isinstance(part, BagInput):
+        for name, parameter in inspect.signature(type(part)).parameters.items():
+            if parameter.default is not parameter.empty and name not in vars(part):
+                setattr(part, name, parameter.default)  # came later; by its default a model behaves as before
+        if str(vars(part).get("device")).startswith("cuda") and not gpu_there(part.device):
+            part.device = "auto"  # made on a GPU, and loaded where there is none
     if type(part).__name__ not in _SCALED or "_scale" not in vars(part) or hasattr(part, "_scaling"):
         return
     kept, d = vars(part).pop("_scale"), part.n_features_in_
@@ -135,12 +132,3 @@ def update(part: Any) -> None:
     elif kept is not None:
         factor = np.asarray(kept, dtype=np.float64)
     part._scaling = Scaling(part.scaling, shift, factor)
-
-
-def _fill_parameters(part: Any) -> None:
-    """Give parameters that came later the value by which a model behaves as before: their default."""
-    if not isinstance(part, BagInput):
-        return
-    for name, parameter in inspect.signature(type(part)).parameters.items():
-        if parameter.default is not parameter.empty and name not in vars(part):
-            setattr(part, name, parameter.default)

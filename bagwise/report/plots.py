@@ -100,16 +100,20 @@ def plot_bags(
         box = (left, top), bags.sizes[i] * (_CELL + _GAP) + _GAP, height - _SPACE
         rounded = "round,pad=0,rounding_size=0.12"
         axes.add_patch(FancyBboxPatch(*box, boxstyle=rounded, fc="#f6f8fa", ec=_FRAME, lw=1, zorder=1))
-        heading = _heading(dataset, i, max(4, int(box[1] * 6.5)))
+        heading = f"{bags.bag_ids[i]}: {', '.join(dataset.label_sets[i]) or 'no label'}"
+        room = max(4, int(box[1] * 6.5))
+        heading = heading if len(heading) <= room else heading[: room - 1] + "…"
         axes.text(left + _GAP, top + 0.24, heading, fontsize=7.5, va="center", color="#57606a")
         for k, row in enumerate(range(bags.offsets[i], bags.offsets[i + 1])):
             x, y = left + _GAP + k * (_CELL + _GAP), top + _HEAD
             place = (x, x + _CELL, y + _CELL, y)
             axes.imshow(pictures[row], extent=place, interpolation="nearest", zorder=2, **shades)
-            text = _found(dataset, row, labels[row])
+            colour = _colour(dataset, row, labels[row])
+            text = _NONE if labels[row] < 0 else dataset.label_names[labels[row]]
+            if colour == _WRONG:
+                text += f" ({dataset.label_names[dataset.instance_Y[row]]})"  # type: ignore
             if probabilities is not None and labels[row] >= 0:
                 text += f"\n{probabilities[row, labels[row]]:.0%}"
-            colour = _colour(dataset, row, labels[row])
             if colour == _WRONG:
                 axes.add_patch(Rectangle((x, y), _CELL, _CELL, fc="none", ec=_WRONG, lw=1.8, zorder=3))
             axes.text(
@@ -243,20 +247,6 @@ def _one_view(dataset: Dataset) -> Bags:
     return dataset.bags
 
 
-def _heading(dataset: Dataset, i: int, room: int) -> str:
-    """The bag's id and labels, as much as fits."""
-    text = f"{dataset.bags.bag_ids[i]}: {', '.join(dataset.label_sets[i]) or 'no label'}"
-    return text if len(text) <= room else text[: room - 1] + "…"
-
-
-def _found(dataset: Dataset, row: int, label: int) -> str:
-    """The label found and, where it is wrong, the true one in brackets."""
-    text = _NONE if label < 0 else dataset.label_names[label]
-    if _colour(dataset, row, label) != _WRONG:
-        return text
-    return f"{text} ({dataset.label_names[dataset.instance_Y[row]]})"  # type: ignore[index,call-overload]
-
-
 def _colour(dataset: Dataset, row: int, label: int) -> str:
     if dataset.instance_Y is None or dataset.instance_Y[row] == UNKNOWN:
         return _NEUTRAL
@@ -284,12 +274,9 @@ def plot_comparison(result: Any, figure: Any = None) -> Any:
     -------
     matplotlib.figure.Figure
     """
-    from matplotlib.figure import Figure
-
     shown = [model for model in result.ranking if np.isfinite(result.values(model)).all()]
     if figure is None:
-        size = (7.0, 1.1 + 0.38 * len(shown))
-        figure = Figure(figsize=size, dpi=150, layout="constrained", facecolor="white")
+        figure = _new_figure((7.0, 1.1 + 0.38 * len(shown)), "constrained")
     axes = figure.add_subplot()
     for place, model in enumerate(shown):
         values = result.values(model)

@@ -132,7 +132,10 @@ def write_tables(tables: Iterable[pa.Table], path: str | PathLike[str]) -> int:
     with replacing(path) as temporary:
         try:
             for part in tables:
-                part = _flat(part) if as_csv else part
+                for k, field in enumerate(part.schema if as_csv else ()):
+                    if pa.types.is_list(field.type):
+                        joined = pa.array([";".join(row) for row in part.column(k).to_pylist()], pa.string())
+                        part = part.set_column(k, field.name, joined)
                 if writer is None:
                     make = pyarrow.csv.CSVWriter if as_csv else pyarrow.parquet.ParquetWriter
                     writer = make(temporary, part.schema)
@@ -179,11 +182,3 @@ def _column(values: Any) -> pa.Array:
         return pa.array(array)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
         return pa.array([str(value) for value in array.tolist()])
-
-
-def _flat(part: pa.Table) -> pa.Table:
-    for k, field in enumerate(part.schema):
-        if pa.types.is_list(field.type):
-            joined = pa.array([";".join(row) for row in part.column(k).to_pylist()], pa.string())
-            part = part.set_column(k, field.name, joined)
-    return part

@@ -74,15 +74,11 @@ def check_memory(n_bytes: float, what: str, advice: str) -> None:
     Traceback (most recent call last):
     MemoryError: the kernel of 1e9 bags needs 8e+09 GB, and this machine has ...; take a sample of bags
     """
-    total = _physical_memory()
+    try:
+        total = float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        return
     if n_bytes > _SHARE * total:
         raise MemoryError(
             f"{what} needs {n_bytes / 1e9:.3g} GB, and this machine has {total / 1e9:.3g} GB; {advice}"
         )
-
-
-def _physical_memory() -> float:
-    try:
-        return float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not on every system
-        return float("inf")

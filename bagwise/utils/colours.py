@@ -19,8 +19,8 @@ def label_colours(names: Sequence[str]) -> dict[str, tuple[int, int, int]]:
     >>> label_colours(["robin", "wren"])
     {'robin': (213, 94, 0), 'wren': (0, 114, 178)}
     """
-    colours = [PALETTE[k % len(PALETTE)] for k in range(len(names))]
-    return {name: _rgb(colour) for name, colour in zip(names, colours)}
+    colours = (bytes.fromhex(PALETTE[k % len(PALETTE)][1:]) for k in range(len(names)))
+    return {name: (red, green, blue) for name, (red, green, blue) in zip(names, colours)}
 
 
 def distinct_colours(names: Sequence[str], shown: Sequence[str]) -> dict[str, str]:
@@ -41,7 +41,3 @@ def distinct_colours(names: Sequence[str], shown: Sequence[str]) -> dict[str, st
             free.remove(colour)
         found[name] = colour
     return found
-
-
-def _rgb(colour: str) -> tuple[int, int, int]:
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)

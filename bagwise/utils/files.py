@@ -36,13 +36,8 @@ def check_file(path: str | os.PathLike[str]) -> None:
     except OSError:
         return  # whoever opens it will say why not
     if not stat.S_ISREG(mode):
-        raise DataError(f"is a {_kind(mode)}, not a file", path=path)
-
-
-def _kind(mode: int) -> str:
-    if stat.S_ISDIR(mode):
-        return "folder"
-    return "pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"
+        kinds = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
+        raise DataError(f"is a {kinds.get(stat.S_IFMT(mode), 'device')}, not a file", path=path)
 
 
 @contextmanager
@@ -66,7 +61,10 @@ def replacing(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator
     path = Path(os.path.realpath(path))
     with disk_full(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        sweep(path)
+        ours = re.compile(rf"\.{re.escape(path.name)}-[a-z0-9_]{{8}}")
+        for name in os.listdir(path.parent):  # workshops whose owners were killed
+            if ours.fullmatch(name) and _abandoned(path.parent / name):
+                shutil.rmtree(path.parent / name, ignore_errors=True)
         workshop = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
         temporary = workshop / path.name  # the suffix stays, because some writers choose a format by it
         try:
@@ -97,14 +95,6 @@ def disk_full(path: str | os.PathLike[str]) -> Iterator[None]:
         raise StorageError(
             f"{path}: cannot be written ({reason}); make room or choose another place"
         ) from None
-
-
-def sweep(path: Path) -> None:
-    """Remove the workshops beside a file whose owners were killed."""
-    ours = re.compile(rf"\.{re.escape(path.name)}-[a-z0-9_]{{8}}")
-    for name in os.listdir(path.parent):
-        if ours.fullmatch(name) and _abandoned(path.parent / name):
-            shutil.rmtree(path.parent / name, ignore_errors=True)
 
 
 def _abandoned(workshop: Path) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from types import FunctionType
@@ -36,6 +35,11 @@ _PARTS = {
     "scipy.interpolate._bsplines": ("BSpline",),
     "scipy._lib.array_api_compat.numpy._aliases": ("asarray",),  # which BSpline holds
 }
+_WHOLE = (  # all their classes
+    "sklearn.model_selection._split", "sklearn.gaussian_process.kernels", "sklearn._loss.loss",
+    "sklearn._loss.link", "sklearn.metrics._dist_metrics", "scipy.sparse._csr", "scipy.sparse._csc",
+    "scipy.sparse._coo", "scipy.sparse._dia", "scipy.sparse._lil",
+)  # fmt: skip
 # Functions of arrays that touch neither files nor the network, for FunctionTransformer and the like.
 _NUMPY = (
     "abs", "argmax", "argmin", "around", "asarray", "ascontiguousarray", "average", "clip", "cumsum", "diff",
@@ -52,31 +56,16 @@ def trusted_names() -> frozenset[str]:
     found = {"numpy.dtype"} | {_name(f) for f in functions if f is not None and hasattr(f, "__module__")}
     for module, names in _PARTS.items():
         found |= {f"{module}.{name}" for name in names}
-    for module, of in (
-        ("sklearn.model_selection._split", inspect.isclass),
-        ("sklearn.gaussian_process.kernels", inspect.isclass),
-        ("sklearn._loss.loss", inspect.isclass),
-        ("sklearn._loss.link", inspect.isclass),
-        ("sklearn.metrics._dist_metrics", inspect.isclass),
-        ("scipy.sparse._csr", inspect.isclass),
-        ("scipy.sparse._csc", inspect.isclass),
-        ("scipy.sparse._coo", inspect.isclass),
-        ("scipy.sparse._dia", inspect.isclass),
-        ("scipy.sparse._lil", inspect.isclass),
-    ):
-        found |= _members(module, of)
+    for module in _WHOLE:
+        try:
+            parts = vars(import_module(module)).values()
+        except ImportError:
+            continue  # another version keeps them elsewhere
+        found |= {_name(part) for part in parts if inspect.isclass(part) and part.__module__ == module}
     for public in (sklearn.metrics, sklearn.metrics.pairwise, sklearn.feature_selection):
         functions = (value for value in vars(public).values() if isinstance(value, FunctionType))
         found |= {_name(value) for value in functions if value.__module__.startswith("sklearn.")}
     return frozenset(found)
-
-
-def _members(module: str, of: Callable[[Any], bool]) -> set[str]:
-    try:
-        parts = vars(import_module(module)).values()
-    except ImportError:
-        return set()  # another version keeps them elsewhere
-    return {_name(part) for part in parts if of(part) and part.__module__ == module}
 
 
 def _name(part: Any) -> str:

@@ -27,7 +27,7 @@ import numpy as np
 from bagwise.errors import BagwiseError, DataError, StorageError
 from bagwise.utils.files import check_file, disk_full, lock, replacing
 
-__all__ = ["AppendOnlyFile", "Entries", "content_hash", "file_hash", "locked"]
+__all__ = ["AppendOnlyFile", "Entries", "content_hash", "file_hash", "json_hash", "locked"]
 
 _CHECKSUM = "checksum"
 _LONGEST = 64 * 1024  # bytes of a line; a longer one is damaged
@@ -88,7 +88,7 @@ class Entries:
         """Keep a value; the file appears in one step, in place of an earlier one."""
         with replacing(self.path(key), durable=self.durable) as temporary:
             if self.suffix == ".json":
-                content = {**value, _CHECKSUM: _checksum(value)}
+                content = {**value, _CHECKSUM: json_hash(value)}
                 temporary.write_text(json.dumps(content), encoding="utf-8")
             else:
                 arrays: dict[str, np.ndarray] = {}
@@ -121,16 +121,12 @@ class Entries:
         self.path(key).unlink(missing_ok=True)
 
 
-def _checksum(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
 def _checked(content: Any) -> dict[str, Any]:
     """An object without its checksum, which those of earlier versions have not."""
     if not isinstance(content, dict):
         raise ValueError("no JSON object")
     kept = content.pop(_CHECKSUM, None)
-    if kept is not None and kept != _checksum(content):
+    if kept is not None and kept != json_hash(content):
         raise ValueError("its checksum differs")
     return content
 
@@ -201,6 +197,11 @@ def _feed(total: Any, value: Any) -> None:
     else:
         total.update(repr(value).encode())
     total.update(b";")
+
+
+def json_hash(value: Any) -> str:
+    """SHA-256 of a value as JSON says it, whatever the order of the keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def file_hash(path: str | os.PathLike[str]) -> str:

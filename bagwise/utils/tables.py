@@ -53,13 +53,12 @@ def table(
         marks = ["---:" if a == "r" else ":---" for a in align]
         lines = [f"| {' | '.join(row)} |" for row in [list(header), *cells]]
         return "\n".join([lines[0], f"|{'|'.join(marks)}|", *lines[1:]])
-    widths = [max(len(row[k]) for row in [list(header), *cells]) for k in range(len(header))]
-    return "\n".join(_line(row, widths, align) for row in [list(header), *cells])
-
-
-def _line(row: Sequence[str], widths: Sequence[int], align: str) -> str:
-    padded = (cell.rjust(w) if a == "r" else cell.ljust(w) for cell, w, a in zip(row, widths, align))
-    return "  ".join(padded).rstrip()
+    whole = [list(header), *cells]
+    widths = [max(len(row[k]) for row in whole) for k in range(len(header))]
+    padded = [
+        [c.rjust(w) if a == "r" else c.ljust(w) for c, w, a in zip(row, widths, align)] for row in whole
+    ]
+    return "\n".join("  ".join(row).rstrip() for row in padded)
 
 
 def _rich(
@@ -74,16 +73,12 @@ def _rich(
         width = max((len(row[k]) for row in cells), default=0)
         # Names and numbers stay whole; titles of numbers break between words; the rest wraps.
         whole = a == "r" or (k == 0 and width <= _NAME)
-        shown = Text(_stacked(name, width) if a == "r" else name)
-        result.add_column(shown, justify="right" if a == "r" else "left", overflow="fold", no_wrap=whole)
+        if a == "r":  # over several lines, none wider than its longest word or the column
+            name = name.replace(" ↑", "\u00a0↑").replace(" ↓", "\u00a0↓")  # the arrow stays with its word
+            lines = textwrap.wrap(name, max(width, 1, *map(len, name.split(" "))))
+            name = "\n".join(lines).replace("\u00a0", " ")
+        result.add_column(Text(name), justify="right" if a == "r" else "left", overflow="fold", no_wrap=whole)
     for i, row in enumerate(cells):
         # Text, not str: a label called "[red]" is no markup
         result.add_row(*(Text(cell, style="bold" if (i, k) in bold else "") for k, cell in enumerate(row)))
     return result
-
-
-def _stacked(title: str, width: int) -> str:
-    """The title over several lines, none wider than its longest word or the width given."""
-    title = title.replace(" ↑", "\u00a0↑").replace(" ↓", "\u00a0↓")  # the arrow stays with its word
-    lines = textwrap.wrap(title, max(width, 1, *map(len, title.split(" "))))
-    return "\n".join(lines).replace("\u00a0", " ")

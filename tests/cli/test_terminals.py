@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-import bagwise.cli.console as speech
+import bagwise.cli.command as speech
 
 
 def shell(*args, **options):

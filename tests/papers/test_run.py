@@ -127,7 +127,7 @@ def test_counts(suite, finished):
 def test_rows_and_predictions_are_kept(suite, finished):
     table = pq.read_table(finished.table)
     assert table.num_rows == len(set(table.column("hash").to_pylist()))
-    assert not list(finished.finished.iterdir())
+    assert not list(finished.finished.folder.iterdir())
     task = tasks_of(suite, suite.experiments["1"], methods=["ours"], datasets=["A"])[0]
     row = finished.rows()[task.digest]
     with np.load(finished.predictions / f"{task.digest}.npz") as kept:
@@ -211,14 +211,14 @@ def test_a_flipped_byte_never_changes_a_figure(tmp_path):
 @pytest.mark.parametrize("content", ["", "{", "[]", "7", '{"hash": "h1"}', '{"hash": "h1", "measures": 3}'])
 def test_a_damaged_finished_fit_runs_again(tmp_path, content):
     store = filled(tmp_path)
-    (store.finished / "h1.json").write_text(content)
+    (store.finished.folder / "h1.json").write_text(content)
     with pytest.warns(UserWarning, match=r"h1\.json is damaged; its fit will run again"):
         assert set(store.rows()) == {"h0", "h2"}
 
 
 def test_a_changed_finished_fit_is_damaged_too(tmp_path):
     store = filled(tmp_path)
-    path = store.finished / "h1.json"
+    path = store.finished.folder / "h1.json"
     path.write_text(path.read_text().replace("0.142857", "0.942857"))
     with pytest.warns(UserWarning, match="damaged"):
         assert "h1" not in store.rows()
@@ -232,7 +232,7 @@ def test_a_foreign_table_is_never_overwritten(tmp_path):
     for act in (store.rows, store.gather, lambda: store.forget({"h1"})):
         with pytest.raises(DataError, match=r"no table of finished fits .*price"):
             act()
-    assert (tmp_path / "rows.parquet").read_bytes() == before and len(list(store.finished.iterdir())) == 3
+    assert (tmp_path / "rows.parquet").read_bytes() == before and len(store.finished.keys()) == 3
 
 
 def test_tables_of_before_checksums_are_read(tmp_path):

@@ -51,8 +51,11 @@ def draw(found: Found, names: list[str]) -> tuple[Any, str | None]:
     n = 1 + len(seen)
     columns = min(n, 3)
     rows = -(-n // columns)
-    where = _origin(found, slide, size)
-    (x0, y0), across, down = where
+    x0 = y0 = 0.0  # the whole picture is drawn, or what the tiles of a slide reach
+    if slide and len(found.labels):
+        x0, y0 = float(found.places["x"].min()), float(found.places["y"].min())
+    across, down = float(size[0]) - x0, float(size[1]) - y0
+    where = (x0, y0), across, down
     ratio = float(np.clip(across / max(down, 1.0), 0.4, 2.5))
     wide, tall = (_PANEL, _PANEL / ratio) if ratio >= 1 else (_PANEL * ratio, _PANEL)
     figure = new_figure(columns * (wide + 0.25) + 0.85, 0.55 + rows * (tall + 0.42) + 0.2)
@@ -63,7 +66,10 @@ def draw(found: Found, names: list[str]) -> tuple[Any, str | None]:
         axes.set_xlim(x0, x0 + across)
         axes.set_ylim(y0 + down, y0)
         if picture is not None:
-            shown = picture if k == 0 else _grey(picture)
+            shown = picture
+            if k:  # pale and without colour, under a heat map
+                grey = picture.astype(np.float64) @ [0.299, 0.587, 0.114]
+                shown = np.repeat((255 - (255 - grey) * 0.75).astype(np.uint8)[:, :, None], 3, axis=2)
             axes.imshow(shown, extent=(0, size[0], size[1], 0), aspect="auto", interpolation="bilinear")
         if k == 0:
             _parts(axes, found, names, colours, where, slide)
@@ -81,14 +87,6 @@ def draw(found: Found, names: list[str]) -> tuple[Any, str | None]:
         _scale(figure, heat)
     head(figure, found, note)
     return figure, note
-
-
-def _origin(found: Found, slide: bool, size: Any) -> tuple[tuple[float, float], float, float]:
-    """Corner and sides of what is drawn: the whole picture, or what the tiles of a slide reach."""
-    if not slide or not len(found.labels):
-        return (0.0, 0.0), float(size[0]), float(size[1])
-    x, y = float(found.places["x"].min()), float(found.places["y"].min())
-    return (x, y), float(size[0]) - x, float(size[1]) - y
 
 
 def _axes(figure: Any, k: int, columns: int, wide: float, tall: float) -> Any:
@@ -112,13 +110,6 @@ def _read(path: str | None) -> tuple[np.ndarray | None, tuple[float, float] | No
     except (BagwiseError, OSError):  # damaged, too large, or no library: the places can still be drawn
         return None, None
     return (found.rgb * 255).astype(np.uint8), (found.width, found.height)
-
-
-def _grey(picture: np.ndarray) -> np.ndarray:
-    """The picture pale and without colour, under a heat map."""
-    grey = picture.astype(np.float64) @ [0.299, 0.587, 0.114]
-    pale = (255 - (255 - grey) * 0.75).astype(np.uint8)
-    return np.repeat(pale[:, :, None], 3, axis=2)
 
 
 def _rings(found: Found) -> list[np.ndarray]:
@@ -161,7 +152,11 @@ def _parts(axes: Any, found: Found, names: list[str], colours: Any, where: Any, 
     )
     fields = list(_fields(winner, layers))
     if slide or len(fields) > _NAMED:
-        return _legend(axes, colours)
+        from matplotlib.patches import Patch
+
+        marks = [Patch(color=colour, label=shorten(name, 24)) for name, colour in colours.items()]
+        axes.legend(handles=marks, fontsize=7, loc="upper right", framealpha=0.9, borderpad=0.4)
+        return
     for row, column, k, value in fields:
         shown = value if np.isfinite(found.values).any() else np.nan
         _tag(axes, x0 + (column + 0.5) * step, y0 + (row + 0.5) * step, caption(names[seen[k]], shown))
@@ -209,13 +204,6 @@ def _tag(axes: Any, x: float, y: float, text: str) -> None:
     )
 
 
-def _legend(axes: Any, colours: Any) -> None:
-    from matplotlib.patches import Patch
-
-    marks = [Patch(color=colour, label=shorten(name, 24)) for name, colour in colours.items()]
-    axes.legend(handles=marks, fontsize=7, loc="upper right", framealpha=0.9, borderpad=0.4)
-
-
 def _step(where: Any) -> float:
     return max(where[1], where[2]) / _CELLS
 
@@ -235,17 +223,13 @@ def _raster(found: Found, values: np.ndarray, where: Any) -> tuple[np.ndarray, A
         window = (slice(max(b, 0), max(d, 0)), slice(max(a, 0), max(c, 0)))
         inside: Any = 1.0
         if outlined:
-            inside = _inside(ring, x0, y0, step, total[window].shape, max(a, 0), max(b, 0))
+            x, y = np.meshgrid(np.arange(nx)[window[1]], np.arange(ny)[window[0]])
+            points = x0 + (x.ravel() + 0.5) * step, y0 + (y.ravel() + 0.5) * step
+            inside = contains([[ring]], *points).reshape(x.shape).astype(float)
         total[window] += value * inside
         count[window] += inside
     mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
     return mean, (x0, x0 + nx * step, y0 + ny * step, y0)
-
-
-def _inside(ring: np.ndarray, x0: float, y0: float, step: float, shape: Any, a: int, b: int) -> np.ndarray:
-    y, x = np.mgrid[: shape[0], : shape[1]]
-    points = x0 + (x.ravel() + a + 0.5) * step, y0 + (y.ravel() + b + 0.5) * step
-    return contains([[ring]], *points).reshape(shape).astype(float)
 
 
 def _scale(figure: Any, heat: Any) -> None:

@@ -26,7 +26,10 @@ def draw(found: Found, names: list[str]) -> tuple[Any, str | None]:
     """Draw one recording."""
     ends = found.places["end"]
     length = sound_length(found.path) or float(np.max(ends, initial=0.0)) or 1.0
-    top = _top_frequency(found, sound_rate(found.path))
+    # Hz up to which to draw: what the parts reach, but not beyond what the recording holds
+    high, rate = found.places["high"], sound_rate(found.path)
+    top = float(np.max(high[np.isfinite(high)], initial=0.0)) * 1.05 or 12_000.0
+    top = top if rate is None else min(top, rate / 2)
     # calls have bands of their own; windows all have the same
     calls = len(set(zip(found.places["low"].tolist(), found.places["high"].tolist()))) > 1
     spans = spans_of(found, names, "audio", merge=not calls)
@@ -73,13 +76,6 @@ def _rows(spans: list[Span], length: float) -> tuple[list[tuple[float, float]], 
         count[max(first, 0) : last + 1] += 1
     best = np.sort(np.argsort(-count, kind="stable")[:_MOST_ROWS])
     return [(k * _ROW, min((k + 1) * _ROW, length)) for k in best.tolist()], n - len(best)
-
-
-def _top_frequency(found: Found, rate: float | None) -> float:
-    """Hz up to which to draw: what the parts reach, but not beyond what the recording holds."""
-    high = found.places["high"][np.isfinite(found.places["high"])]
-    reached = float(np.max(high, initial=0.0)) * 1.05 or 12_000.0
-    return reached if rate is None else min(reached, rate / 2)
 
 
 def _axes(figure: Any, above: float, height: float) -> Any:
