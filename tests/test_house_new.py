@@ -80,7 +80,7 @@ def needs_optional():
 
 
 FURNITURE = re.compile(
-    r"(__init__|estimator|fit|fit_\w+|predict|kernels|kernels_\w+|gpu|gpu_triton|tune)\.py"
+    r"(__init__|estimator|estimator_\w+|fit|fit_\w+|predict|kernels|kernels_\w+|gpu|gpu_triton|tune)\.py"
 )
 OF_FAMILIES = re.compile(r"(__init__|base|kernels|kernels_\w+|gpu|gpu_triton)\.py")
 ROOMS = sorted(

@@ -312,7 +312,7 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
 
     def _instance_logits(self, bags):
         logits = self._logits(bags)
-        calibration = self._calibration
+        calibration = self._calibrated
         judged = self.has_background_ or self._kind == "score"
         if calibration is None or not judged or self._n_labels == 1:
             return logits
