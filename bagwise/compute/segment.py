@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from bagwise.compute.aligned import frozen
 from bagwise.compute.compiled import kernel, part
-from bagwise.compute.numeric import frozen
 from bagwise.compute.threads import cores, in_threads
 from bagwise.errors import DataError
 from bagwise.utils.arrays import checked_offsets

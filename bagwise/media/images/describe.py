@@ -21,8 +21,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bagwise.compute.aligned import frozen
 from bagwise.compute.compiled import kernel
-from bagwise.compute.numeric import frozen
 from bagwise.media.images.cut import Cut
 
 __all__ = ["GROUPS", "describe", "feature_names"]

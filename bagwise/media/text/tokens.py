@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bagwise.compute.aligned import frozen
 from bagwise.compute.compiled import kernel, part
-from bagwise.compute.numeric import frozen
 
 __all__ = ["Tokens", "code_points", "hashes", "lowered", "tokens", "word_bounds"]
 

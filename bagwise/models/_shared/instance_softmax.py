@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from scipy.special import log_softmax
 
 from bagwise.bags import Bags
@@ -146,8 +145,3 @@ def log1mexp(log_p: np.ndarray) -> np.ndarray:
     log_p = np.minimum(log_p, 0.0)
     with np.errstate(divide="ignore"):
         return np.where(log_p > -np.log(2.0), np.log(-np.expm1(log_p)), np.log1p(-np.exp(log_p)))
-
-
-def product_size(X: Any, n_classes: int) -> float:
-    """Multiplications in one product of the features with the weights."""
-    return n_classes * float(X.nnz if sparse.issparse(X) else X.size)

@@ -17,8 +17,8 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags, runs
+from bagwise.compute.aligned import frozen
 from bagwise.compute.devices import gpu_for
-from bagwise.compute.numeric import frozen
 from bagwise.compute.scaling import Scaling, is_text, learn_scaling
 from bagwise.compute.segment import segment_argmax, segment_max
 from bagwise.compute.threads import Workers
