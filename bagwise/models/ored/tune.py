@@ -39,9 +39,15 @@ def choose(model: Any, blocks: Blocks, background: Any) -> tuple[Setting, Calibr
     """The setting to fit, its calibration (None for the union), and the held-out losses of all settings."""
     text = None  # shards are counted to the end
     if blocks.kind != "shards":  # what is on a GPU is not text
-        text = blocks.kind == "memory" and is_text(blocks.only().bags.X)
+        text = blocks.kind == "memory" and is_text(blocks.block.bags.X)  # type: ignore[attr-defined]
     facts = map_reduce(first_facts, text, blocks)
-    ways = _ways(model, blocks.n_labels)
+    ways: tuple[str, ...] = (model.bag_probability,)
+    if model.bag_probability == "auto":
+        # The softmax lets one label of an instance speak against all others. Where instances carry several,
+        # as long pieces of text do, the class scores themselves say more. They are no probabilities: they
+        # need a calibration.
+        several = model.decision == "calibrated" and model._target != "multiclass" and blocks.n_labels > 1
+        ways = ("noisy_or", "score") if several else ("noisy_or",)
     options = [setting._replace(bag_probability=ways[0]) for setting in settings(model, facts, background)]
     if len(options) == 1 and model.decision == "union":
         return options[0], None, np.full(1, np.nan)
@@ -69,26 +75,13 @@ def choose(model: Any, blocks: Blocks, background: Any) -> tuple[Setting, Calibr
 def first_facts(text: bool | None, block: Block) -> dict[str, Any]:
     """Counts that decide what "auto" stands for; ``text`` None counts the values that are not zero, too."""
     bags, Y = block.bags, block.Y
-    cells = bags.n_instances * bags.n_features
+    cells = bags.X.shape[0] * bags.X.shape[1]
     if text is None:
         filled = int(np.count_nonzero(bags.X.data if bags.is_sparse else bags.X))
     else:
         filled = 0 if text else cells
     counts = {"n_bags": len(Y), "n_unlabelled": int((~Y.any(axis=1)).sum()), "cells": cells, "filled": filled}
     return counts | {"label_counts": Y.sum(axis=0, dtype=np.int64)}
-
-
-def _ways(model: Any, n_labels: int) -> tuple[str, ...]:
-    """Ways to judge a bag by its instances among which `choose` has the choice.
-
-    The softmax lets one label of an instance speak against all others. Where instances carry several, as long
-    pieces of text do, the class scores themselves say more. They are no probabilities: they need a
-    calibration.
-    """
-    if model.bag_probability != "auto":
-        return (model.bag_probability,)
-    several = model.decision == "calibrated" and model._target != "multiclass" and n_labels > 1
-    return ("noisy_or", "score") if several else ("noisy_or",)
 
 
 def settings(model: Any, facts: dict[str, Any], background: Any) -> list[Setting]:
