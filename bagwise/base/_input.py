@@ -93,10 +93,11 @@ class BagInput(BaseEstimator):
         if not isinstance(X, Bags):
             if is_sharded(X):
                 raise TypeError("shards are answered in parts here: for part in shards: ...(part.bags)")
-            if is_list_of_bags(X):
-                X = Bags.from_list(X)
-            else:
-                return self._table_as_bags(X, reset=reset)
+            if not is_list_of_bags(X):  # a table: every row is a bag of one instance
+                csr, kinds = "csr" if self.traits.sparse else False, [np.float64, np.float32]
+                X = validate_data(self, X, reset=reset, accept_sparse=csr, dtype=kinds)
+                return Bags(X, np.arange(X.shape[0] + 1))
+            X = Bags.from_list(X)
         width = X.X.shape[1]
         if reset:
             self.n_features_in_ = width
@@ -123,12 +124,6 @@ class BagInput(BaseEstimator):
             self.feature_names_in_ = np.asarray(names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-
-    def _table_as_bags(self, X: Any, *, reset: bool) -> Bags:
-        """Take a plain table: every row is a bag of one instance."""
-        accepted = "csr" if self.traits.sparse else False
-        X = validate_data(self, X, reset=reset, accept_sparse=accepted, dtype=[np.float64, np.float32])
-        return Bags(X, np.arange(X.shape[0] + 1))
 
     def _check_views(self, X: MultiViewBags, *, reset: bool) -> MultiViewBags:
         if not self.traits.views:
