@@ -80,7 +80,7 @@ def needs_optional():
 
 
 FURNITURE = re.compile(
-    r"(__init__|estimator|fit|fit_\w+|predict|kernels|kernels_\w+|gpu|gpu_triton|tune)\.py"
+    r"(__init__|estimator|estimator_\w+|fit|fit_\w+|predict|kernels|kernels_\w+|gpu|gpu_triton|tune)\.py"
 )
 # what a network is belongs to no other piece: it is neither a step of learning nor a compiled loop
 ALSO = {"deep": {"network.py"}}

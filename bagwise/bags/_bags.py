@@ -347,23 +347,19 @@ class Bags:
         return cut.with_X(cut.X[:, columns], feature_names=names)
 
     def _cut(self, key: Any) -> Bags:
+        """The bags that a slice, numbers or a mask name; consecutive ones share memory with these."""
         if isinstance(key, slice):
             start, stop, step = key.indices(len(self))
             if step == 1:
-                return self._run(start, max(stop, start))
+                stop = max(stop, start)
+                a, b = self.offsets[start], self.offsets[stop]
+                info = {name: values[a:b] for name, values in self.instance_info.items()}
+                offsets = self.offsets[start : stop + 1] - a
+                return self._derive(row_range(self.X, a, b), offsets, self.bag_ids[start:stop], info)
             key = np.arange(start, stop, step)
-        return self._gather(bag_numbers(key, len(self)))
-
-    def _run(self, start: int, stop: int) -> Bags:
-        """Consecutive bags, sharing memory with these."""
-        a, b = self.offsets[start], self.offsets[stop]
-        info = {name: values[a:b] for name, values in self.instance_info.items()}
-        offsets = self.offsets[start : stop + 1] - a
-        return self._derive(row_range(self.X, a, b), offsets, self.bag_ids[start:stop], info)
-
-    def _gather(self, which: np.ndarray) -> Bags:
+        which = bag_numbers(key, len(self))
         rows, offsets = instance_rows(self.offsets, which)
-        X = self.X[rows] if self.is_sparse else self.X.take(rows, axis=0)
+        X = self.X[rows] if sparse.issparse(self.X) else self.X.take(rows, axis=0)
         info = {name: values[rows] for name, values in self.instance_info.items()}
         return self._derive(X, offsets, self.bag_ids[which], info)
 

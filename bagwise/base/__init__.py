@@ -6,8 +6,7 @@
 
 from bagwise.base._classifier import MIMLClassifier, best_labels, best_rows
 from bagwise.base._fits import fit_several
-from bagwise.base._input import BagTransformer, Traits, is_list_of_bags, refuse_non_finite
-from bagwise.base._labels import NO_LABEL
+from bagwise.base._input import NO_LABEL, BagTransformer, Traits, is_list_of_bags, refuse_non_finite
 from bagwise.base.blocks import Block, Blocks, blocks_in_memory, blocks_of_shards
 
 __all__ = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,11 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, MultiViewBags
 from bagwise.bags.labels import in_bag_order
-from bagwise.base._fits import fit_for, over_parts, score_sharded
-from bagwise.base._input import Traits
-from bagwise.base._labels import NO_LABEL, LabelInput, carries_names
+from bagwise.base._fits import over_parts, score_sharded
+from bagwise.base._input import NO_LABEL, UNKNOWN_LABEL, LabelInput, Traits, carries_names, fit_for
 from bagwise.base.blocks import Blocks, is_sharded
 from bagwise.base.parameters import Rules
+from bagwise.errors import DataError
 
 
 class MIMLClassifier(ClassifierMixin, LabelInput):
@@ -291,3 +292,56 @@ def best_rows(F: np.ndarray, offsets: np.ndarray, k: int) -> np.ndarray:
             has = sizes > rank
             result[has, label, rank] = order[offsets[:-1][has] + rank]
     return result
+
+
+# ----------------------------------------------------------------------
+# Data that come piece by piece: what ``partial_fit`` checks
+
+
+def check_piece(model: Any, X: Any, y: Any, classes: Any, *, first: bool) -> tuple[Any, np.ndarray]:
+    """Bags and labels of a piece, compared with what came first."""
+    if not first:
+        bags = model._as_bags(X, reset=False)
+        y, unknown = _without_unknown(model, y)
+        Y = model._known_labels(y, bags)
+        Y = Y if unknown is None else np.where(unknown, np.int8(UNKNOWN_LABEL), Y)
+    elif classes is not None and np.ndim(y) == 1:
+        bags = model._as_bags(X, reset=True)
+        model._target_dtype = "int64"
+        model._encode_classes(np.asarray(classes))
+        Y = model._known_labels(y, bags)
+    else:
+        return model._check_training(X, y)
+    if len(Y) != len(bags):
+        raise DataError(f"inconsistent numbers of samples: {len(bags)} bags, {len(Y)} rows of labels")
+    return bags, np.ascontiguousarray(Y)
+
+
+def _without_unknown(model: Any, y: Any) -> tuple[Any, np.ndarray | None]:
+    """A matrix of labels with 0 for those that are not known (NaN), and where these are."""
+    if not (
+        model.traits.missing_labels and isinstance(y, np.ndarray) and y.dtype.kind == "f" and y.ndim == 2
+    ):
+        return y, None
+    unknown = np.isnan(y)
+    return np.where(unknown, 0.0, y), unknown
+
+
+def pieces_of_shards(model: Any, shards: Any, y: Any) -> Iterator[tuple[Any, np.ndarray]]:
+    """Bags and labels of parts as later pieces, the next one read while the last is worked on."""
+    name, path = type(model).__name__, shards.place.folder
+    if y is not None:
+        raise DataError("shards carry their labels inside; leave out y: partial_fit(shards)")
+    if not shards.has_labels:
+        raise DataError("these shards hold no labels to learn from", path=path)
+    n_labels = 1 if model._target == "binary" else len(model.classes_)
+    names = getattr(model, "label_names_", None)
+    if len(shards.label_names) != n_labels or (names is not None and tuple(names) != shards.label_names):
+        some = ", ".join(shards.label_names[:5])
+        raise DataError(
+            f"{name} goes on with the {n_labels} labels that it began with, in their order; these shards "
+            f"have {len(shards.label_names)}: {some}{', ...' if len(shards.label_names) > 5 else ''}",
+            path=path,
+        )
+    for part in shards:
+        yield model._as_bags(part.bags, reset=False), np.ascontiguousarray(part.Y)

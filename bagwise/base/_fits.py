@@ -1,17 +1,14 @@
-"""The one ``fit``: scikit-learn looks at its signature, so each class shows what its traits promise."""
+"""Learning from shards and answering them part by part; several models fitted to the same bags."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
 
-from bagwise.bags import Bags
-from bagwise.base._input import Traits, remember_names
-from bagwise.base.blocks import Block, blocks_of_shards, is_sharded
+from bagwise.base.blocks import Block, blocks_of_shards
 from bagwise.base.parameters import check_parameters
 from bagwise.compute.aligned import memory_used_again
 from bagwise.compute.journal import current_journal
@@ -20,69 +17,6 @@ from bagwise.errors import DataError, listed
 from bagwise.utils.catalogue import described_estimators
 
 __all__ = ["check_takes_shards", "fit_sharded", "over_parts", "remember_input", "score_sharded"]
-
-
-_DOCUMENTED = """Learn from bags{what}.
-
-    Parameters
-    ----------
-    X : Bags, list of 2-D arrays, table, or ShardedBags
-        The bags.
-    y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
-        Their labels; left out for shards, which carry them inside.
-{beside}
-    Returns
-    -------
-    self
-    """
-_BESIDE = {
-    "sample_weight": """\
-    sample_weight : array of shape (n_bags,), optional
-        Weights of the bags.
-""",
-    "instance_y": """\
-    instance_y : array of shape (n_instances,) or (n_instances, n_labels), or str, optional
-        Label index of every instance, -1 where it is not known; or a matrix: 1 where an instance carries
-        a label, 0 where it does not, -1 where that is not known; or the name of the fact in
-        ``bags.instance_info`` that holds either, which is cut with the bags in cross-validation.
-""",
-}
-
-
-def fit_for(traits: Traits) -> Callable[..., Any]:
-    """``fit`` of a class: with ``sample_weight`` and ``instance_y`` where its traits promise them."""
-    promised = {"sample_weight": traits.sample_weight, "instance_y": traits.known_instances}
-    names = [name for name, here in promised.items() if here]
-
-    def fit(self: Any, X: Any, y: Any = None, *given: Any, **named: Any) -> Any:
-        beside = signature.bind(self, X, y, *given, **named).arguments if given or named else {}
-        sample_weight, instance_y = beside.get("sample_weight"), beside.get("instance_y")
-        check_parameters(self, self._parameters)
-        if not isinstance(X, Bags) and is_sharded(X):
-            return fit_sharded(self, X, y, **{name: beside.get(name) for name in names})
-        bags, Y = self._check_training(X, y)
-        weights = None if sample_weight is None else self._check_weights(sample_weight, bags)
-        known = None if instance_y is None else self._check_instance_labels(instance_y, bags, Y)
-        self._fit(bags, Y, *[value for value, here in zip((weights, known), promised.values()) if here])
-        return self
-
-    by_place, last = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
-    kinds: dict[str, Any] = {"self": by_place, "X": by_place, "y": by_place}
-    kinds |= {name: by_place if name == names[0] else last for name in names}
-    signature = Signature(
-        [
-            Parameter(n, kind, default=Parameter.empty if n in ("self", "X") else None)
-            for n, kind in kinds.items()
-        ]
-    )
-    what = ", their labels, and the labels of instances that are known"
-    fit.__doc__ = _DOCUMENTED.format(
-        what=what if traits.known_instances else " and their labels",
-        beside="".join(_BESIDE[name] for name in names),
-    )
-    fit.__signature__ = signature  # type: ignore[attr-defined]
-    fit.__qualname__ = "MIMLClassifier.fit"
-    return fit
 
 
 def fit_several(models: Sequence[Any], X: Any, y: Any) -> None:
@@ -158,7 +92,7 @@ def _check_input(model: Any, shards: Any, name: str) -> None:
 def remember_input(model: Any, shards: Any) -> None:
     """Number and names of the features, which later input must have."""
     model.n_features_in_ = shards.n_features
-    remember_names(model, shards.feature_names)
+    model._remember_names(shards.feature_names)
 
 
 def _remember(model: Any, shards: Any) -> None:

@@ -1,20 +1,28 @@
-"""One door for data: what may come in as bags, and what is refused by name."""
+"""One door for data: what may come in as bags and as labels, what is refused by name, and the one ``fit``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from inspect import Parameter, Signature
 from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from bagwise.bags import Bags, MultiViewBags, first_not_finite
+from bagwise.bags.labels import binary_matrix, dense_labels, in_bag_order, label_matrix
+from bagwise.base._fits import fit_sharded
 from bagwise.base.blocks import is_sharded
-from bagwise.errors import DataError, listed, quoted
+from bagwise.base.parameters import check_parameters
+from bagwise.errors import DataError, listed, quoted, warn
 
+NO_LABEL = -1  # what `annotate` says of an instance that carries none of the labels
+UNKNOWN_LABEL = -1  # in the matrix that `_fit` gets, where traits allow labels that are not known
 _FEW = 1 << 20  # values whose sum is made at once; more are looked at in blocks, by several threads
 
 
@@ -85,14 +93,15 @@ class BagInput(BaseEstimator):
         if not isinstance(X, Bags):
             if is_sharded(X):
                 raise TypeError("shards are answered in parts here: for part in shards: ...(part.bags)")
-            if is_list_of_bags(X):
-                X = Bags.from_list(X)
-            else:
-                return self._table_as_bags(X, reset=reset)
+            if not is_list_of_bags(X):  # a table: every row is a bag of one instance
+                csr, kinds = "csr" if self.traits.sparse else False, [np.float64, np.float32]
+                X = validate_data(self, X, reset=reset, accept_sparse=csr, dtype=kinds)
+                return Bags(X, np.arange(X.shape[0] + 1))
+            X = Bags.from_list(X)
         width = X.X.shape[1]
         if reset:
             self.n_features_in_ = width
-            remember_names(self, X.feature_names)
+            self._remember_names(X.feature_names)
         elif width != self.n_features_in_:
             raise DataError(
                 f"X has {width} features, but {type(self).__name__} is expecting "
@@ -110,11 +119,11 @@ class BagInput(BaseEstimator):
         refuse_non_finite(X)
         return X
 
-    def _table_as_bags(self, X: Any, *, reset: bool) -> Bags:
-        """Take a plain table: every row is a bag of one instance."""
-        accepted = "csr" if self.traits.sparse else False
-        X = validate_data(self, X, reset=reset, accept_sparse=accepted, dtype=[np.float64, np.float32])
-        return Bags(X, np.arange(X.shape[0] + 1))
+    def _remember_names(self, names: tuple[str, ...] | None) -> None:
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
 
     def _check_views(self, X: MultiViewBags, *, reset: bool) -> MultiViewBags:
         if not self.traits.views:
@@ -193,16 +202,242 @@ def _empty_bags(bags: Any, name: str) -> DataError:
     return DataError(f"{name} needs at least one instance per bag; empty: {some}; leave them out")
 
 
-def remember_names(estimator: Any, names: tuple[str, ...] | None) -> None:
-    if names is not None:
-        estimator.feature_names_in_ = np.asarray(names, dtype=object)
-    elif hasattr(estimator, "feature_names_in_"):
-        del estimator.feature_names_in_
-
-
 # ----------------------------------------------------------------------
 # The transformer: bags to bags, or bags to a table
 
 
 class BagTransformer(TransformerMixin, BagInput):
     """Base of transformers that turn bags into bags, or bags into a table."""
+
+
+# ----------------------------------------------------------------------
+# Labels, and what else ``fit`` takes
+
+
+class LabelInput(BagInput):
+    """The door for labels; remembers how they came, so that predictions go back in the same form."""
+
+    label_names_: tuple[str, ...]
+    classes_: np.ndarray
+    _target: str
+    _target_dtype: str
+
+    def _check_training(self, X: Any, Y: Any) -> tuple[Any, np.ndarray]:
+        if Y is None:
+            raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        bags = self._as_bags(X, reset=True)
+        targets = self._encode_targets(Y, bags)
+        if len(targets) != len(bags):
+            raise DataError(
+                f"inconsistent numbers of samples: {len(bags)} bags, {len(targets)} rows of labels"
+            )
+        return bags, targets
+
+    def _encode_targets(self, Y: Any, bags: Any) -> np.ndarray:
+        """Labels as an int8 matrix; remembers how to give predictions back."""
+        if hasattr(self, "label_names_"):
+            del self.label_names_  # of an earlier fit
+        self._target_dtype = "int64"
+        numbers = isinstance(Y, np.ndarray) and Y.dtype != object  # neither names nor an index to go by
+        if not numbers and carries_names(Y := in_bag_order(Y, bags)):
+            matrix, self.label_names_ = label_matrix(Y, bag_ids=bags.bag_ids)
+        elif sparse.issparse(Y):
+            matrix = binary_matrix(dense_labels(Y), bags.bag_ids)
+        else:
+            array = np.asarray(Y)
+            if array.ndim == 1:
+                return self._encode_classes(array)
+            binary = array.dtype.kind in "biuf" and bool(((array == 0) | (array == 1)).all())
+            if array.ndim == 2 and array.shape[1] == 1 and not binary:
+                advice = "A column-vector y was passed when a 1d array was expected; use y.ravel()"
+                warn(advice, DataConversionWarning)
+                return self._encode_classes(array.ravel())
+            if array.ndim == 2 and binary:  # nearly always: nothing to look for and to name
+                matrix = np.ascontiguousarray(array, dtype=np.int8)
+            else:
+                array = array.astype(np.float64) if array.dtype.kind == "O" else array
+                unknown = np.isnan(array) if array.dtype.kind == "f" else np.zeros(array.shape, dtype=bool)
+                if unknown.any() and self.traits.missing_labels:
+                    array = np.where(unknown, 0, array)
+                if array.dtype.kind == "f" and not np.isfinite(array).all():
+                    raise DataError("Input y contains NaN or infinity; labels are 0 or 1")
+                matrix = binary_matrix(array, bags.bag_ids)
+                matrix = np.where(unknown, np.int8(UNKNOWN_LABEL), matrix) if unknown.any() else matrix
+            self._target_dtype = array.dtype.name
+        if matrix.shape[1] == 0:
+            raise DataError(
+                f"{type(self).__name__} has no labels to learn from: Y has {len(matrix)} rows and no column. "
+                "Where data came from a file, say which columns hold labels (labels=..., instance_label=...)"
+            )
+        self._target = "multilabel"
+        self.classes_ = np.tile([0, 1], (matrix.shape[1], 1))
+        return matrix
+
+    def _encode_classes(self, y: np.ndarray) -> np.ndarray:
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise DataError(
+                f"y has one class only, {quoted(self.classes_[0])}; {type(self).__name__} needs two"
+            )
+        if len(self.classes_) == 2:
+            self._target = "binary"
+            return codes.astype(np.int8)[:, None]
+        self._target = "multiclass"
+        return (codes[:, None] == np.arange(len(self.classes_))).astype(np.int8)
+
+    @staticmethod
+    def _check_weights(sample_weight: Any, bags: Any) -> np.ndarray:
+        """One finite, non-negative weight per bag, not all of them zero."""
+        weights = np.asarray(in_bag_order(sample_weight, bags, "sample_weight"), dtype=np.float64)
+        if weights.ndim == 0:
+            weights = np.full(len(bags), float(weights))
+        if weights.shape != (len(bags),):
+            raise DataError(f"sample_weight has shape {weights.shape}, expected ({len(bags)},): one per bag")
+        if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+            raise DataError("every sample_weight must be finite and at least zero, and not all weights zero")
+        return weights
+
+    @staticmethod
+    def _check_instance_labels(instance_y: Any, bags: Any, Y: np.ndarray) -> np.ndarray:
+        """Label index (or row of 1, 0 and -1) per instance, within the set of its bag."""
+        if isinstance(instance_y, str):
+            if instance_y not in bags.instance_info:
+                raise DataError(
+                    f"instance_y={instance_y!r} is no fact of the instances; there are "
+                    f"{sorted(bags.instance_info) or 'none'}; Dataset.labelled_bags puts 'label' there"
+                )
+            instance_y = bags.instance_info[instance_y]
+        known = np.asarray(instance_y)
+        if known.ndim == 2:
+            return _checked_answers(known, bags, Y)
+        if known.shape != (bags.n_instances,) or known.dtype.kind not in "iu":
+            raise DataError(
+                f"instance_y must hold {bags.n_instances} label numbers, one per instance and -1 where it is "
+                f"not known; got {known.dtype} of shape {known.shape}"
+            )
+        known = known.astype(np.int64)
+        outside = (known < NO_LABEL) | (known >= Y.shape[1])
+        given = np.where(outside, NO_LABEL, known)
+        foreign = (given >= 0) & (Y[bags.index, given] == 0)
+        if (outside | foreign).any():
+            row = int(np.flatnonzero(outside | foreign)[0])
+            raise DataError(
+                f"instance {row} (bag {quoted(bags.bag_ids[bags.index[row]])}) has the label {known[row]}, "
+                f"which its bag does not carry; use labels of the bag, or -1 for unknown"
+            )
+        return known
+
+    def _known_labels(self, Y: Any, bags: Bags) -> np.ndarray:
+        """Labels given to `annotate`, in the order of training."""
+        Y = in_bag_order(Y, bags)
+        n_labels = 1 if self._target == "binary" else len(self.classes_)
+        if carries_names(Y):
+            if not hasattr(self, "label_names_"):
+                raise DataError("fit saw no label names; give Y as a 0/1 matrix")
+            matrix, _ = label_matrix(Y, self.label_names_, bags.bag_ids)
+        elif not sparse.issparse(Y) and np.ndim(Y) == 1:
+            codes = np.searchsorted(self.classes_, Y).clip(max=len(self.classes_) - 1)
+            unknown = self.classes_[codes] != np.asarray(Y)
+            if unknown.any():
+                raise DataError(f"class {quoted(np.asarray(Y)[unknown][0])} was not seen in fit")
+            columns = [1] if self._target == "binary" else np.arange(n_labels)
+            matrix = (codes[:, None] == columns).astype(np.int8)
+        else:
+            matrix = binary_matrix(dense_labels(Y), bags.bag_ids)
+        if matrix.shape != (len(bags), n_labels):
+            raise DataError(f"Y has shape {matrix.shape}, expected ({len(bags)}, {n_labels})")
+        return matrix
+
+
+def _checked_answers(known: np.ndarray, bags: Any, Y: np.ndarray) -> np.ndarray:
+    """Whether instances carry labels: 1, 0 or -1, at most one label each and that one of the bag's."""
+    if known.shape != (bags.n_instances, Y.shape[1]) or known.dtype.kind not in "iu":
+        raise DataError(
+            f"instance_y as a matrix has a row for each of {bags.n_instances} instances and a column for "
+            f"each of {Y.shape[1]} labels, whole numbers; got {known.dtype} of shape {known.shape}"
+        )
+    carried = known == 1
+    outside = ((known < -1) | (known > 1)).any(axis=1) | (carried & (Y[bags.index] == 0)).any(axis=1)
+    wrong = np.flatnonzero(outside | (carried.sum(axis=1) > 1))
+    if wrong.size:
+        bag = quoted(bags.bag_ids[bags.index[wrong[0]]])
+        raise DataError(
+            f"instance_y of instance {wrong[0]} (bag {bag}) must be -1, 0 or 1, and 1 at most once, for a "
+            f"label that the bag carries; got {known[wrong[0]].tolist()}"
+        )
+    return known.astype(np.int8)
+
+
+def carries_names(Y: Any) -> bool:
+    """Whether labels are a DataFrame, lists of names or a mapping to them, not numbers or 1-D classes."""
+    if hasattr(Y, "columns") or isinstance(Y, Mapping):
+        return True
+    if isinstance(Y, np.ndarray) and Y.dtype != object:
+        return False
+    try:
+        return any(not isinstance(row, str) and any(isinstance(v, str) for v in row) for row in Y)
+    except TypeError:
+        return False
+
+
+# ----------------------------------------------------------------------
+# The one ``fit``: scikit-learn looks at its signature, so each class shows what its traits promise
+
+
+_DOCUMENTED = """Learn from bags{what}.
+
+    Parameters
+    ----------
+    X : Bags, list of 2-D arrays, table, or ShardedBags
+        The bags.
+    y : 0/1 matrix, DataFrame, lists of label names, or 1-D array of classes
+        Their labels; left out for shards, which carry them inside.
+{beside}
+    Returns
+    -------
+    self
+    """
+_BESIDE = {
+    "sample_weight": """\
+    sample_weight : array of shape (n_bags,), optional
+        Weights of the bags.
+""",
+    "instance_y": """\
+    instance_y : array of shape (n_instances,) or (n_instances, n_labels), or str, optional
+        Label index of every instance, -1 where it is not known; or a matrix: 1 where an instance carries
+        a label, 0 where it does not, -1 where that is not known; or the name of the fact in
+        ``bags.instance_info`` that holds either, which is cut with the bags in cross-validation.
+""",
+}
+
+
+def fit_for(traits: Traits) -> Callable[..., Any]:
+    """``fit`` of a class: with ``sample_weight`` and ``instance_y`` where its traits promise them."""
+    promised = {"sample_weight": traits.sample_weight, "instance_y": traits.known_instances}
+    names = [name for name, here in promised.items() if here]
+
+    def fit(self: Any, X: Any, y: Any = None, *given: Any, **named: Any) -> Any:
+        beside = signature.bind(self, X, y, *given, **named).arguments if given or named else {}
+        sample_weight, instance_y = beside.get("sample_weight"), beside.get("instance_y")
+        check_parameters(self, self._parameters)
+        if not isinstance(X, Bags) and is_sharded(X):
+            return fit_sharded(self, X, y, **{name: beside.get(name) for name in names})
+        bags, Y = self._check_training(X, y)
+        weights = None if sample_weight is None else self._check_weights(sample_weight, bags)
+        known = None if instance_y is None else self._check_instance_labels(instance_y, bags, Y)
+        self._fit(bags, Y, *[value for value, here in zip((weights, known), promised.values()) if here])
+        return self
+
+    by_place, by_name = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
+    usual = [Parameter("self", by_place), Parameter("X", by_place), Parameter("y", by_place, default=None)]
+    beyond = [Parameter(n, by_place if n == names[0] else by_name, default=None) for n in names]
+    signature = Signature(usual + beyond)
+    what = ", their labels, and the labels of instances that are known"
+    fit.__doc__ = _DOCUMENTED.format(
+        what=what if traits.known_instances else " and their labels",
+        beside="".join(_BESIDE[name] for name in names),
+    )
+    fit.__signature__ = signature  # type: ignore[attr-defined]
+    fit.__qualname__ = "MIMLClassifier.fit"
+    return fit

@@ -27,7 +27,7 @@ class Block(NamedTuple):
 
     bags: Any
     Y: np.ndarray
-    weights: np.ndarray
+    weights: Any = None  # of `InMemory` ones
     known: np.ndarray | None = None
 
 
@@ -70,6 +70,8 @@ class InMemory(Held, Blocks):
     kind: Literal["memory", "gpu"] = "memory"
 
     def __init__(self, block: Block) -> None:
+        if block.weights is None:
+            block = block._replace(weights=np.ones(len(block.Y)))
         self.value = self.block = block
         self.n_bags, self.n_labels = block.Y.shape
 
@@ -111,7 +113,7 @@ def blocks_in_memory(
     >>> blocks.take(np.array([1])).only().Y.tolist()
     [[0]]
     """
-    return InMemory(Block(bags, Y, np.ones(len(bags)) if weights is None else weights, known))
+    return InMemory(Block(bags, Y, weights, known))
 
 
 class _ShardPart(NamedTuple):

@@ -1,4 +1,7 @@
-"""Arrays at addresses of one kind, wherever they were made.
+"""Arrays as loops and products take them: read-only in C order, and at addresses of one kind.
+
+The freeze rule: whatever a compiled loop only reads goes through `frozen` at the door. The compiler takes a
+writable and a read-only array for two types and compiles everything twice.
 
 Matrix libraries round differently where an array begins at another multiple of its registers: the same part,
 read from disk here and sent by a worker there, would give sums that differ in the last digits. So whatever a
@@ -14,12 +17,29 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
-__all__ = ["Carried", "aligned", "aligned_empty", "memory_used_again"]
+__all__ = ["Carried", "aligned", "aligned_empty", "frozen", "memory_used_again"]
 
 
 ALIGNMENT = 64
 _LARGE, _MOST = 1 << 20, 3  # bytes of a piece; pieces that wait: a part as read, and two made of such
+
+
+def frozen(X: Any) -> Any:
+    """A read-only view in C order; of CSR, of its three arrays.
+
+    Examples
+    --------
+    >>> frozen(np.ones(3)).flags.writeable
+    False
+    """
+    if sparse.issparse(X):
+        arrays = (frozen(X.data), frozen(X.indices), frozen(X.indptr))
+        return sparse.csr_array(arrays, shape=X.shape, copy=False)
+    view = np.ascontiguousarray(X).view()
+    view.flags.writeable = False
+    return view
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -1,41 +1,19 @@
-"""Small numerical parts that compiled loops of several methods share, and the one rule for their arguments.
-
-The freeze rule: whatever a compiled loop only reads goes through `frozen` at the door. The compiler takes a
-writable and a read-only array for two types and compiles everything twice.
-"""
+"""Small numerical parts that compiled loops of several methods share."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from bagwise.compute.compiled import part
 
-__all__ = ["exp_digamma", "exp_of_negatives", "frozen", "reordered_dot", "splitmix64"]
+__all__ = ["exp_digamma", "exp_of_negatives", "reordered_dot", "splitmix64"]
 
 
 _LOG2_E, _LN_2, _LN_2_REST = 1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _TO_WHOLE = 6755399441055744.0  # 1.5 * 2**52: what is added to it is rounded, and stands in its last bits
 _E2, _E3, _E4, _E5, _E6, _E7, _E8, _E9, _E10, _E11, _E12, _E13 = (1 / math.factorial(k) for k in range(2, 14))
-
-
-def frozen(X: Any) -> Any:
-    """A read-only view in C order; of CSR, of its three arrays.
-
-    Examples
-    --------
-    >>> frozen(np.ones(3)).flags.writeable
-    False
-    """
-    if sparse.issparse(X):
-        arrays = (frozen(X.data), frozen(X.indices), frozen(X.indptr))
-        return sparse.csr_array(arrays, shape=X.shape, copy=False)
-    view = np.ascontiguousarray(X).view()
-    view.flags.writeable = False
-    return view
 
 
 # Terms may be added in any order that the compiler fixes, which lets it use vector registers; nothing is

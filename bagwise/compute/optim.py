@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
+from bagwise.compute.aligned import frozen
 from bagwise.compute.compiled import kernel, part
-from bagwise.compute.numeric import frozen, reordered_dot
+from bagwise.compute.numeric import reordered_dot
 
 __all__ = ["Lockstep", "Minima", "Minimum", "minimise", "minimise_many"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -242,7 +242,8 @@ def map_parts(step: Step, params: Any, parts: Parts) -> Iterator[Any]:
     n = len(parts)
     if parts.one_thread:
         limits: Any = blas_threads(1)
-        params = _aligned_where_possible(params)
+        with suppress(pickle.PicklingError, AttributeError, TypeError):
+            params = aligned(params)  # as workers get them; what cannot be sent (a lambda) stays here anyway
     else:
         limits = nullcontext()
     with limits, memory_used_again() if parts.streamed else nullcontext():
@@ -250,14 +251,6 @@ def map_parts(step: Step, params: Any, parts: Parts) -> Iterator[Any]:
         for k, result in enumerate(steps(step, params, read_ahead(parts.load, range(n), ahead))):
             report_part(step, k + 1, n)
             yield result
-
-
-def _aligned_where_possible(params: Any) -> Any:
-    """Parameters as workers get them; what cannot be sent (a model with a lambda) stays here anyway."""
-    try:
-        return aligned(params)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return params
 
 
 def steps(step: Step, params: Any, loaded: Iterable[Any]) -> Iterator[Any]:

@@ -84,18 +84,17 @@ def learn_scaling(
     >>> float(scaling.shift[0]), scaling.factor
     (3.0, array([0.5, 0. ]))
     """
-    data = positive_rows(X, weights)
+    data = (X, None) if weights is None else positive_rows(X, weights)
     if kind == "standard" and text is None:
         text = is_text(data[0])
     # in memory there is one part, and nothing to add up
     return _learned(lambda part_of, size, _: part_of(size, data), kind, X.shape[1], X.dtype, bool(text))
 
 
-def positive_rows(X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
+def positive_rows(X: Any, weights: np.ndarray) -> tuple[Any, np.ndarray]:
     """Instances of positive weight, and these weights."""
-    if weights is None or (weights > 0).all():
-        return X, weights
-    return X[weights > 0], weights[weights > 0]
+    used = weights > 0
+    return (X, weights) if used.all() else (X[used], weights[used])
 
 
 def scaling_of(parts: Parts, kind: str, n_features: int, dtype: Any, *, text: bool | None = None) -> Scaling:

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from bagwise.compute.aligned import frozen
 from bagwise.compute.compiled import kernel, part
-from bagwise.compute.numeric import frozen
 from bagwise.compute.threads import cores, in_threads
 from bagwise.errors import DataError
 from bagwise.utils.arrays import checked_offsets
@@ -130,16 +130,6 @@ def _softmaxima(first, last, X, offsets, out, total, top):
                 out[i, j] = out[i, j] / total[j]
 
 
-def _prepare(X, offsets):
-    """Return ``X`` in two dimensions and ``offsets``, checked, and ready for the kernels."""
-    X = np.asarray(X)
-    if X.ndim not in (1, 2):
-        raise DataError(f"expected X of shape (n_instances, k) or (n_instances,), received shape {X.shape}")
-    X = np.ascontiguousarray(X, dtype=np.float32 if X.dtype == np.float32 else np.float64)
-    rows = frozen(X.reshape(X.shape[0], math.prod(X.shape[1:])))
-    return rows, frozen(checked_offsets(offsets, X.shape[0]))
-
-
 def _run(
     kernel: Callable[..., None],
     X: Any,
@@ -150,8 +140,13 @@ def _run(
     per_row: bool = False,
 ) -> Any:
     """Run a kernel in threads; ``more`` makes its last arguments from the number and type of columns."""
-    ndim = np.ndim(X)
-    X, offsets = _prepare(X, offsets)
+    X = np.asarray(X)
+    ndim = X.ndim
+    if ndim not in (1, 2):
+        raise DataError(f"expected X of shape (n_instances, k) or (n_instances,), received shape {X.shape}")
+    offsets = frozen(checked_offsets(offsets, X.shape[0]))
+    X = np.ascontiguousarray(X, dtype=np.float32 if X.dtype == np.float32 else np.float64)
+    X = frozen(X.reshape(X.shape[0], math.prod(X.shape[1:])))
     n_bags, k = offsets.size - 1, X.shape[1]
     out = np.empty((X.shape[0] if per_row else n_bags, k), dtype or X.dtype)
     if out.size:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
+from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
 __all__ = ["Workers", "cores", "forced_threads", "in_threads", "read_ahead", "run", "stream", "threads"]
@@ -162,7 +163,14 @@ def small_products(multiplications: float) -> AbstractContextManager[Any]:
     multiplications : float
         Of one typical product inside the block.
     """
-    return blas_threads(1) if multiplications < _WORTH_A_THREAD else nullcontext()
+    if multiplications >= _WORTH_A_THREAD:
+        return nullcontext()
+    return libraries().limit(limits=1, user_api="blas")
+
+
+def product_size(X: Any, n_classes: int) -> float:
+    """Multiplications in one product of the features with the weights."""
+    return n_classes * float(X.nnz if sparse.issparse(X) else X.size)
 
 
 def blas_threads(n: int) -> AbstractContextManager[Any]:

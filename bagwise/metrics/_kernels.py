@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import issparse
 
+from bagwise.compute.aligned import frozen
 from bagwise.compute.compiled import kernel, part
-from bagwise.compute.numeric import frozen
 from bagwise.compute.threads import cores, in_threads
 from bagwise.errors import DataError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bagwise.compute.numeric import frozen
+from bagwise.compute.aligned import frozen
 from bagwise.errors import DataError
 from bagwise.metrics import _kernels
 from bagwise.metrics._kernels import as_label_sets, as_scores, one_of, same_shape

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from html import escape
+from typing import Any
 
 import numpy as np
 
@@ -160,16 +163,12 @@ def evaluate(
 # callable ``(estimator, X, y)``, and that is what these are.
 
 
-def _normalised_coverage(Y, S):
-    return coverage(Y, S, normalised=True)
-
-
 # name: (measure, sign, whether it takes scores rather than predicted sets)
-_MEASURES = {
+_MEASURES: dict[str, tuple[Callable[..., Any], int, bool]] = {
     "neg_hamming_loss": (hamming_loss, -1, False),
     "neg_one_error": (one_error, -1, True),
     "neg_coverage": (coverage, -1, True),
-    "neg_normalised_coverage": (_normalised_coverage, -1, True),
+    "neg_normalised_coverage": (partial(coverage, normalised=True), -1, True),
     "neg_ranking_loss": (ranking_loss, -1, True),
     "average_precision": (average_precision, 1, True),
     "mean_average_precision": (mean_average_precision, 1, True),

@@ -17,7 +17,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bagwise.bags import Bags, MultiViewBags
+from bagwise.bags import Bags, MultiViewBags, instance_rows
 from bagwise.bags.labels import label_matrix
 from bagwise.base import is_list_of_bags
 from bagwise.compute.threads import stream
@@ -110,16 +110,21 @@ def compare(
         raise DataError("compare takes bags: a Bags, MultiViewBags or a list of 2-D arrays")
     targets = _targets(Y, bags)
     chosen = {**_contestants(models, bags), **yardsticks(bags)}
-    measure = measure or _usual_measure(targets)
-    folds = [
-        (repeat, fold, train, test)
-        for repeat in range(repeats)
-        for fold, (train, test) in enumerate(
-            _splitter(targets, cv, random_state + repeat).split(bags, targets)
-        )
-    ]
+    # one label is a question of two answers
+    n_answers = targets.shape[1] + 1 if targets.ndim == 2 else len(np.unique(targets))
+    if not measure:
+        several = "average_precision" if targets.ndim == 2 else "accuracy"
+        measure = "roc_auc" if n_answers == 2 else several
+    folds = []
+    for repeat in range(repeats):
+        how: dict[str, Any] = {"shuffle": True, "random_state": random_state + repeat}
+        splitter = MultilabelKFold(cv, **how) if targets.ndim == 2 else StratifiedKFold(cv, **how)
+        parts = enumerate(splitter.split(bags, targets))
+        folds += [(repeat, fold, train, test) for fold, (train, test) in parts]
     for model in chosen.values():
-        _seed(model, random_state)
+        for name, value in model.get_params(deep=True).items():
+            if name.split("__")[-1] == "random_state" and value is None:
+                model.set_params(**{name: random_state})
     kept = _KeptFits(folder, (cv, random_state, _arrays(bags), targets, instance_Y))
     tasks = [(name, model, *fold) for name, model in chosen.items() for fold in folds]
     done = {(t[0], t[2], t[3]): found for t in tasks if (found := kept.get(*t[:4])) is not None}
@@ -170,38 +175,17 @@ def _contestants(models: Any, bags: Any) -> dict[str, Any]:
     return found
 
 
-def _seed(model: Any, seed: int) -> None:
-    for name, value in model.get_params(deep=True).items():
-        if name.split("__")[-1] == "random_state" and value is None:
-            model.set_params(**{name: seed})
-
-
 def _targets(Y: Any, bags: Any) -> np.ndarray:
     if Y is None:
         raise DataError("models are compared on labelled bags; these have no labels")
     if sparse.issparse(Y):
         Y = Y.toarray()
-    if not hasattr(Y, "columns") and np.ndim(_first(Y)) == 0:
+    first: Any = None if hasattr(Y, "columns") else Y.iloc[0] if hasattr(Y, "iloc") else Y[0]
+    if not hasattr(Y, "columns") and np.ndim(first) == 0:
         y = np.asarray(Y)
         if y.ndim == 1:
             return y
     return label_matrix(Y, bag_ids=bags.bag_ids)[0]
-
-
-def _first(Y: Any) -> Any:
-    return Y.iloc[0] if hasattr(Y, "iloc") else Y[0]
-
-
-def _usual_measure(targets: np.ndarray) -> str:
-    if targets.ndim == 2:
-        return "average_precision" if targets.shape[1] > 1 else "roc_auc"
-    return "roc_auc" if len(np.unique(targets)) == 2 else "accuracy"
-
-
-def _splitter(targets: np.ndarray, cv: int, seed: int) -> Any:
-    if targets.ndim == 2:
-        return MultilabelKFold(cv, random_state=seed)
-    return StratifiedKFold(cv, shuffle=True, random_state=seed)
 
 
 def _fit_one(
@@ -244,16 +228,11 @@ def _measure(
     scores, chosen = scores_and_labels(model, held_out)
     result = dict(evaluate(truth, scores, chosen, train_Y=targets[train]))
     if instance_Y is not None and isinstance(bags, Bags):
-        known = _rows_of(np.asarray(instance_Y), bags, test)
+        known = np.asarray(instance_Y)[instance_rows(bags.offsets, test)[0]]
         result["instance_accuracy"] = instance_accuracy(known, annotate(model, held_out))
         given = annotate(model, held_out, truth)
         result["instance_accuracy_given_labels"] = instance_accuracy(known, given)
     return {key: float(value) for key, value in result.items()}
-
-
-def _rows_of(values: np.ndarray, bags: Bags, which: np.ndarray) -> np.ndarray:
-    parts = [values[bags.offsets[i] : bags.offsets[i + 1]] for i in which]
-    return np.concatenate(parts) if parts else values[:0]
 
 
 # ----------------------------------------------------------------------

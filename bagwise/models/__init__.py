@@ -17,7 +17,7 @@ _PLACES = {
     "PooledClassifier": "bagwise.models.simple.pooled_classifier",
     "PooledLogisticRegression": "bagwise.models.simple.pooled_logistic",
     # Which instance carries which label, exactly
-    "ORedClassifier": "bagwise.models.ored.classifier",
+    "ORedClassifier": "bagwise.models.ored.estimator_any",
     "ORedLogisticRegression": "bagwise.models.ored.estimator",
     # Which instance carries which label: the baselines
     "LSBCMM": "bagwise.models.instance.lsb_cmm",
@@ -85,8 +85,8 @@ if TYPE_CHECKING:
     from bagwise.models.mimlfast.estimator import MIMLFast
     from bagwise.models.mimlmix.estimator import MIMLMix
     from bagwise.models.mm_mil.estimator import MMMIL, select_n_clusters
-    from bagwise.models.ored.classifier import ORedClassifier
     from bagwise.models.ored.estimator import ORedLogisticRegression
+    from bagwise.models.ored.estimator_any import ORedClassifier
     from bagwise.models.simple.dummy import MIMLDummy
     from bagwise.models.simple.one_vs_rest import OneVsRestMIL
     from bagwise.models.simple.pooled_classifier import PooledClassifier

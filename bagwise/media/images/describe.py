@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.ndimage import find_objects
 
+from bagwise.compute.aligned import frozen
 from bagwise.compute.compiled import kernel
-from bagwise.compute.numeric import frozen
 from bagwise.errors import optional
 
 __all__ = ["GROUPS", "Cut", "describe", "feature_names", "grid", "outlines", "superpixels"]

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from bagwise.compute.aligned import frozen
 from bagwise.compute.compiled import kernel, part
-from bagwise.compute.numeric import frozen
 from bagwise.errors import DataError
 
 __all__ = [

@@ -95,7 +95,7 @@ class HeldOut(NamedTuple):
 
 def held_out_blocks(blocks: Blocks) -> list[HeldOut]:
     """Folds of `held_out_scores` for bags in blocks, in memory or in shards."""
-    if blocks.streamed or len(blocks) > 1:
+    if blocks.kind == "shards":
         used = np.arange(blocks.n_bags)  # shards have no weights
         folds = _folds(used, lambda: blocks.labels()[0])
     else:
@@ -153,7 +153,11 @@ class MultilabelKFold(BaseCrossValidator):
         """Yield bag numbers for training and testing; ``y`` is the 0/1 matrix of labels (or classes)."""
         if y is None:
             raise DataError("MultilabelKFold needs the labels: split(X, Y)")
-        fold = self._assign(_matrix(y))
+        labels = y.toarray() if hasattr(y, "toarray") else np.asarray(y)
+        if labels.ndim == 1:  # one class per bag
+            _, codes = np.unique(labels, return_inverse=True)
+            labels = codes[:, None] == np.arange(codes.max(initial=0) + 1)
+        fold = self._assign(binary_matrix(labels))
         for k in range(self.n_splits):
             yield np.flatnonzero(fold != k), np.flatnonzero(fold == k)
 
@@ -187,11 +191,3 @@ class MultilabelKFold(BaseCrossValidator):
         result = np.empty(n_bags, dtype=np.int64)
         result[order] = fold
         return result
-
-
-def _matrix(y: Any) -> np.ndarray:
-    array = y.toarray() if hasattr(y, "toarray") else np.asarray(y)
-    if array.ndim == 1:  # one class per bag
-        _, codes = np.unique(array, return_inverse=True)
-        array = (codes[:, None] == np.arange(codes.max(initial=0) + 1)).astype(np.int8)
-    return binary_matrix(array)

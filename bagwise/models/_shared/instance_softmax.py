@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from scipy.special import log_softmax
 
 from bagwise.bags import Bags
@@ -69,17 +68,17 @@ class InstanceSoftmaxClassifier(MIMLClassifier):
         return logits[:, : self._n_labels] if self._kind == "score" else self._margins(logits)
 
     def _scores(self, bags: Bags) -> np.ndarray:
-        if self._calibration is not None and (self._n_labels == 1 or self._kind == "score"):
-            return self._calibration.log_odds(self._log_odds(bags))
+        if self._calibrated is not None and (self._n_labels == 1 or self._kind == "score"):
+            return self._calibrated.log_odds(self._log_odds(bags))
         return segment_max(self._margins(self._logits(bags)), bags.offsets)
 
     def _predict(self, bags: Bags, scores: np.ndarray) -> np.ndarray:
-        return scores > 0 if self._calibration is None else self._probabilities(bags) > 0.5
+        return scores > 0 if self._calibrated is None else self._probabilities(bags) > 0.5
 
     def _probabilities(self, bags: Bags) -> np.ndarray:
-        if self._calibration is None:
+        if self._calibrated is None:
             return self._own_probabilities(bags)
-        return self._calibration.probabilities(self._log_odds(bags))
+        return self._calibrated.probabilities(self._log_odds(bags))
 
     def _own_probabilities(self, bags: Bags) -> np.ndarray:
         """The model's probability that a bag carries a label, as ``bag_probability`` says."""
@@ -106,7 +105,7 @@ class InstanceSoftmaxClassifier(MIMLClassifier):
         return np.clip(present, NEVER, None) - np.clip(absent, NEVER, None)
 
     @property
-    def _calibration(self) -> Calibration | None:
+    def _calibrated(self) -> Calibration | None:
         if self.decision_slope_ is None or self.decision_intercept_ is None:
             return None
         return Calibration(self.decision_slope_, self.decision_intercept_)
@@ -146,8 +145,3 @@ def log1mexp(log_p: np.ndarray) -> np.ndarray:
     log_p = np.minimum(log_p, 0.0)
     with np.errstate(divide="ignore"):
         return np.where(log_p > -np.log(2.0), np.log(-np.expm1(log_p)), np.log1p(-np.exp(log_p)))
-
-
-def product_size(X: Any, n_classes: int) -> float:
-    """Multiplications in one product of the features with the weights."""
-    return n_classes * float(X.nnz if sparse.issparse(X) else X.size)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bagwise.compute.numeric import frozen
+from bagwise.compute.aligned import frozen
 from bagwise.compute.threads import in_threads
 from bagwise.errors import DataError
 from bagwise.models.auto.kernels import Scratch, Targets, Tree, add_leaves, grow_tree

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import expit
 
 from bagwise.base import MIMLClassifier, Traits
-from bagwise.base._labels import check_piece, pieces_of_shards
+from bagwise.base._classifier import check_piece, pieces_of_shards
 from bagwise.base.blocks import Blocks, is_sharded
 from bagwise.base.parameters import Choice, Device, Flag, Number, Seed, Whole, check_parameters
 from bagwise.compute.devices import load_torch

@@ -25,10 +25,10 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import runs
+from bagwise.compute.aligned import frozen
 from bagwise.compute.compiled import kernel, part
 from bagwise.compute.devices import gpu_for
 from bagwise.compute.memo import remembered
-from bagwise.compute.numeric import frozen
 from bagwise.compute.threads import cores, in_threads
 from bagwise.errors import DataError
 from bagwise.utils.arrays import checked_offsets

@@ -13,8 +13,8 @@ import math
 import numpy as np
 
 from bagwise.bags import runs
+from bagwise.compute.aligned import frozen
 from bagwise.compute.compiled import kernel, part
-from bagwise.compute.numeric import frozen
 from bagwise.compute.segment import segment_max, segment_sum
 
 FLOOR = 1e-10  # of q: an instance at the very point of a concept is a positive one almost surely

@@ -13,8 +13,9 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit, log_expit
 
+from bagwise.compute.aligned import frozen
 from bagwise.compute.compiled import kernel, part
-from bagwise.compute.numeric import frozen, reordered_dot, splitmix64
+from bagwise.compute.numeric import reordered_dot, splitmix64
 from bagwise.compute.threads import in_threads
 
 _NARROW = 25.0  # variance up to which the sum runs over the Gaussian, beyond it over the logistic density

@@ -14,10 +14,10 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import instance_rows
+from bagwise.compute.aligned import frozen
 from bagwise.compute.compiled import kernel, part
 from bagwise.compute.devices import gpu_for
 from bagwise.compute.memo import between_bags
-from bagwise.compute.numeric import frozen
 from bagwise.compute.threads import in_threads
 
 _CHUNK = 512  # instances at a time: two work arrays and a stripe of features stay in the first-level cache

@@ -14,7 +14,7 @@ from scipy.special import expit, ndtri
 from scipy.stats import qmc
 
 from bagwise.bags import runs
-from bagwise.compute.numeric import frozen
+from bagwise.compute.aligned import frozen
 from bagwise.compute.threads import in_threads
 from bagwise.models.gp.fit_features import FeatureMap
 from bagwise.models.gp.kernels import largest_of_draws, mean_logistic_of_max

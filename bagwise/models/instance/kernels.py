@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from bagwise.compute.aligned import frozen
 from bagwise.compute.compiled import kernel, part
-from bagwise.compute.numeric import frozen
 
 # Up to this many pairs per label a plain double loop beats sorting; beyond it sorting keeps the cost of a
 # bag at O(L log L) instead of |Y| (L - |Y|).

@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from bagwise.base import Traits
 from bagwise.base.parameters import Choice, Flag, Number, Whole
 from bagwise.compute.scaling import apply_scaling, learn_scaling
-from bagwise.compute.threads import small_products
-from bagwise.models._shared.instance_softmax import NEVER, InstanceSoftmaxClassifier, product_size
+from bagwise.compute.threads import product_size, small_products
+from bagwise.models._shared.instance_softmax import NEVER, InstanceSoftmaxClassifier
 from bagwise.models.svm.base import bag_matrix
 
 _PER_LABEL = 5  # components per label of the published settings

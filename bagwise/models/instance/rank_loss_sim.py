@@ -12,8 +12,7 @@ from bagwise.compute.calibration import best_offset
 from bagwise.compute.optim import minimise
 from bagwise.compute.scaling import apply_scaling, learn_scaling
 from bagwise.compute.segment import segment_argmax, segment_max, segment_softmax
-from bagwise.compute.threads import small_products
-from bagwise.models._shared.instance_softmax import product_size
+from bagwise.compute.threads import product_size, small_products
 from bagwise.models.instance.kernels import rank_hinge
 from bagwise.models.svm.base import bag_matrix
 

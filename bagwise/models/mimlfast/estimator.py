@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import MIMLClassifier, Traits, best_rows
-from bagwise.base._labels import check_piece
+from bagwise.base._classifier import check_piece
 from bagwise.base.parameters import JOBS, Choice, Device, Flag, Number, Rules, Seed, Whole, check_parameters
 from bagwise.compute.calibration import best_offset
 from bagwise.compute.devices import gpu_for

@@ -18,6 +18,7 @@ from bagwise.base.blocks import Block, Blocks
 from bagwise.compute.calibration import best_offset
 from bagwise.compute.parts import map_parts, map_reduce
 from bagwise.compute.scaling import is_text, scaling_of
+from bagwise.compute.stopping import Patience
 from bagwise.compute.threads import Workers
 from bagwise.models.mimlfast.fit_minibatch import BatchTrainer
 from bagwise.models.mimlfast.fit_sgd import SGDTrainer
@@ -67,7 +68,11 @@ def make_plan(model: Any, n_bags: int, X: Any = None) -> Plan:
         return usual if isinstance(value, str) else value  # the only word is "auto"
 
     folds, n_held_out = _held_out(model.validation, solver, n_bags)
-    choices = _sub_concepts(model.n_sub_concepts, folds, n_bags)
+    choices: tuple[int, ...] = SUB_CONCEPTS
+    if model.n_sub_concepts != "auto":
+        choices = (model.n_sub_concepts,)
+    elif folds == 0 or n_bags > SMALL:  # nothing to choose by, or enough bags for all of them
+        choices = SUB_CONCEPTS[:1] if n_bags <= _FEW else SUB_CONCEPTS[-1:]
     by_size = solver != "sgd" and n_bags <= SMALL
     return Plan(
         solver=solver,
@@ -86,17 +91,6 @@ def make_plan(model: Any, n_bags: int, X: Any = None) -> Plan:
         n_held_out=n_held_out,
         refit=folds > 1 or bool(given(model.refit, by_size)),
     )
-
-
-def _sub_concepts(given: Any, folds: int, n_bags: int) -> tuple[int, ...]:
-    """See ``n_sub_concepts`` of MIMLFast."""
-    if given != "auto":
-        return (given,)
-    if n_bags > SMALL:
-        return SUB_CONCEPTS[-1:]
-    if folds == 0:
-        return SUB_CONCEPTS[:1] if n_bags <= _FEW else SUB_CONCEPTS[-1:]
-    return SUB_CONCEPTS
 
 
 def _held_out(validation: Any, solver: str, n_bags: int) -> tuple[int, int]:
@@ -209,26 +203,21 @@ def train(
     there.
     """
     history: list[float] = [] if before is None else before.history
-    best, best_loss = before, min(history, default=np.inf)
-    if best is not None and len(history) - best.n_epochs >= patience:
-        return best
-    for epoch in range(len(history) + 1, max_iter + 1):
+    stopping = Patience(patience, rounds=len(history), best_score=min(history, default=np.inf), best=before)
+    stopping.best_round = 0 if before is None else before.n_epochs
+    while stopping.rounds < max_iter and not stopping.exhausted:
         margins = []
         for trainer, bags in zip(trainers, held_out):
             trainer.epoch()
             margins.append(margins_of(trainer.scores(bags)))
         loss = float(np.mean([held_out_loss(Y[bags], m) for bags, m in zip(held_out, margins)]))
         history.append(loss)
-        if best is None or loss < best_loss:
-            best_loss = loss
+        if stopping.better(loss) or stopping.best is None:
             state = copy.deepcopy(trainers[0].state) if keep else None
             used = sum(trainer.used for trainer in trainers)
             window = [np.concatenate(margins), Y[np.concatenate(held_out)]]
-            best = Learned(state, used, window, epoch, history)
-        elif epoch - best.n_epochs >= patience:
-            break
-    assert best is not None
-    return best
+            stopping.best = Learned(state, used, window, stopping.rounds, history)
+    return stopping.best
 
 
 def _passes(trainer: Any, n_epochs: int, some: np.ndarray | None = None, Y: Any = None) -> Learned:

@@ -17,8 +17,8 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags, runs
+from bagwise.compute.aligned import frozen
 from bagwise.compute.devices import gpu_for
-from bagwise.compute.numeric import frozen
 from bagwise.compute.scaling import Scaling, is_text, learn_scaling
 from bagwise.compute.segment import segment_argmax, segment_max
 from bagwise.compute.threads import Workers
@@ -58,7 +58,7 @@ def learn_scale(X: Any, scaling: str, norm: float) -> Scale:
         return Scale(np.zeros(d, X.dtype), np.ones(d, X.dtype), 0.0, sparse.issparse(X))
     text_like = is_text(X)
     X = in_form(X, text_like)
-    learned = learn_scaling(X, "standard")
+    learned = learn_scaling(X, "standard", text=text_like)
     return of_length(norm, learned, X.count_nonzero() / n if text_like else None, X.dtype)
 
 

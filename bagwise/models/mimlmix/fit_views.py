@@ -15,7 +15,7 @@ from scipy import sparse
 from scipy.special import gammaln
 
 from bagwise.bags import Bags
-from bagwise.compute.numeric import frozen
+from bagwise.compute.aligned import frozen
 from bagwise.compute.threads import small_products
 from bagwise.models.mimlmix import kernels
 from bagwise.models.mimlmix.kernels import spread

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import digamma, logsumexp
 
+from bagwise.compute.aligned import frozen
 from bagwise.compute.compiled import kernel, part
-from bagwise.compute.numeric import exp_digamma, frozen, reordered_dot
+from bagwise.compute.numeric import exp_digamma, reordered_dot
 from bagwise.compute.threads import cores, in_threads
 
 _TINY, _LEAST = 1e-290, 1e-300

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bagwise.compute.aligned import frozen
 from bagwise.compute.compiled import kernel, part
-from bagwise.compute.numeric import exp_digamma, frozen, reordered_dot, splitmix64
+from bagwise.compute.numeric import exp_digamma, reordered_dot, splitmix64
 from bagwise.metrics import average_precision
 from bagwise.models.mimlmix.fit_em import starts
 from bagwise.models.mimlmix.kernels import aligned, spread

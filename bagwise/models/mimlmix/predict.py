@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags, runs
-from bagwise.compute.numeric import frozen
+from bagwise.compute.aligned import frozen
 from bagwise.models.mimlmix import kernels
 from bagwise.models.mimlmix.fit_em import starts
 from bagwise.models.mimlmix.fit_views import as_long, is_token_view, log_densities, standardised, sum_rows

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import runs
-from bagwise.compute.numeric import frozen
+from bagwise.compute.aligned import frozen
 from bagwise.compute.optim import minimise
 from bagwise.models.mm_mil.fit_em import Solution, sp2_tight
 from bagwise.models.mm_mil.kernels import bag_losses

@@ -9,7 +9,7 @@ from scipy.special import log_expit
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.base import NO_LABEL, Traits
-from bagwise.base.blocks import blocks_in_memory
+from bagwise.base.blocks import Block, InMemory
 from bagwise.base.parameters import JOBS, Choice, Device, Flag, Number, Rules, Seed, Whole
 from bagwise.compute.scaling import apply_scaling
 from bagwise.errors import warn
@@ -17,7 +17,7 @@ from bagwise.models._shared.instance_softmax import InstanceSoftmaxClassifier
 from bagwise.models.ored.fit import gpu_of, inference_of, learn
 from bagwise.models.ored.kernels import METHODS, TOO_MANY_LABELS
 from bagwise.models.ored.predict import LARGEST_MAX_LABELS, union_posterior, with_background
-from bagwise.models.ored.tune import choose
+from bagwise.models.ored.tune import Setting, choose
 
 
 class ORedLogisticRegression(InstanceSoftmaxClassifier):
@@ -251,13 +251,13 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
     # ------------------------------------------------------------------ learning
 
     def _fit(self, bags, Y, weights, known=None):
-        blocks = blocks_in_memory(bags, Y, weights, known)
-        gpu = gpu_of(self._fit_device, bags)
-        if gpu is not None:
-            from bagwise.models.ored.gpu import GPUBlocks
+        block, gpu = Block(bags, Y, weights, known), gpu_of(self._fit_device, bags.X)
+        if gpu is None:
+            self._fit_blocks(InMemory(block))
+            return
+        from bagwise.models.ored.gpu import GPUBlocks
 
-            blocks = GPUBlocks(blocks.only(), gpu)
-        self._fit_blocks(blocks)
+        self._fit_blocks(GPUBlocks(block, gpu))
 
     @property
     def _fit_device(self):
@@ -278,7 +278,13 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
                 if getattr(self, name) != value:
                     given = f"{name}={getattr(self, name)!r}"
                     raise ValueError(f"{given} needs all bags at once; on shards leave it at {value!r}")
-        setting, calibration, self.held_out_loss_ = choose(self, blocks)
+        background = {True: "anywhere"}.get(self.background, self.background)
+        if self.decision == "union" and "auto" not in (self.alpha, background):  # nothing is left open
+            kind = "noisy_or" if self.bag_probability == "auto" else self.bag_probability
+            setting, calibration = Setting(self.alpha, background, kind), None
+            self.held_out_loss_ = np.full(1, np.nan)
+        else:
+            setting, calibration, self.held_out_loss_ = choose(self, blocks, background)
         learn(self, blocks, setting)
         self.decision_slope_ = self.decision_intercept_ = None
         if calibration is not None and self._target != "multiclass":
@@ -301,7 +307,7 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
     def _logits(self, bags):
         if self.kernel is None:
             # one product repays the way to the GPU for large data alone
-            gpu = gpu_of(self.device, bags) if self.device != "auto" or bags.n_instances > 1e6 else None
+            gpu = gpu_of(self.device, bags.X) if self.device != "auto" or bags.n_instances > 1e6 else None
             if gpu is None:
                 return super()._logits(bags)
             from bagwise.models.ored.gpu import logits_on_gpu
@@ -312,7 +318,7 @@ class ORedLogisticRegression(InstanceSoftmaxClassifier):
 
     def _instance_logits(self, bags):
         logits = self._logits(bags)
-        calibration = self._calibration
+        calibration = self._calibrated
         judged = self.has_background_ or self._kind == "score"
         if calibration is None or not judged or self._n_labels == 1:
             return logits

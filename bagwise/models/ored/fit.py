@@ -21,10 +21,10 @@ from bagwise.base.blocks import Block, Blocks
 from bagwise.compute.devices import gpu_for
 from bagwise.compute.optim import minimise
 from bagwise.compute.parts import Parts, map_reduce
-from bagwise.compute.scaling import Scaling, apply_scaling, is_text, positive_rows, scaling_of
-from bagwise.compute.threads import small_products, threads
+from bagwise.compute.scaling import Scaling, apply_scaling, is_text, learn_scaling, positive_rows, scaling_of
+from bagwise.compute.threads import product_size, small_products, threads
 from bagwise.errors import DataError, quoted, warn
-from bagwise.models._shared.instance_softmax import NEVER, product_size
+from bagwise.models._shared.instance_softmax import NEVER
 from bagwise.models.ored.fit_em import climb_em
 from bagwise.models.ored.kernels import EXACT
 from bagwise.models.ored.predict import (
@@ -61,8 +61,8 @@ class Usable(NamedTuple):
 def usable(block: Block, how: Treatment) -> Usable:
     """Which bags of a block take part, and how."""
     bags, Y, weights, _ = block
-    n_labels = Y.sum(axis=1)
-    impossible = n_labels > bags.sizes
+    n_labels, sizes = Y.sum(axis=1), np.diff(bags.offsets)
+    impossible = n_labels > sizes
     if not how.background:
         impossible |= n_labels == 0
     too_many = n_labels > how.max_labels
@@ -72,9 +72,9 @@ def usable(block: Block, how: Treatment) -> Usable:
     candidates = unusable & (how.unusable_bags == "candidates")
     used = np.where(unusable & ~candidates, 0.0, weights)
     if how.prune > 0:
-        cost = np.where(used > 0, bags.sizes * n_labels * 2.0**n_labels, -1.0)
-        kept = np.argsort(cost, kind="stable")[: len(bags) - int(how.prune * (used > 0).sum())]
-        used = np.where(np.isin(np.arange(len(bags)), kept), used, 0.0)
+        cost = np.where(used > 0, sizes * n_labels * 2.0**n_labels, -1.0)
+        kept = np.argsort(cost, kind="stable")[: len(sizes) - int(how.prune * (used > 0).sum())]
+        used = np.where(np.isin(np.arange(len(sizes)), kept), used, 0.0)
     return Usable(used, candidates, impossible, too_many)
 
 
@@ -99,7 +99,7 @@ def count_bags(how: Treatment, block: Block) -> dict[str, Any]:
     """What the likelihood needs to know of all bags before it is climbed."""
     found = usable(block, how)
     bad = found.impossible | found.too_many
-    row_weights = found.weights[block.bags.sizes > 0]
+    row_weights = found.weights[np.diff(block.bags.offsets) > 0]
     return {
         "n_unusable": int(bad.sum()),
         "n_impossible": int(found.impossible.sum()),
@@ -134,7 +134,7 @@ class Setup(NamedTuple):
 
 def likelihood_of(setup: Setup, store: Any, block: Block) -> Any:
     """The likelihood of one block, without a penalty; ``store`` has its instances if they are on a GPU."""
-    gpu = gpu_of(setup.device, block.bags) if store is None else store.device
+    gpu = gpu_of(setup.device, block.bags.X) if store is None else store.device
     how, found = setup.how, usable(block, setup.how)
     known = None
     if block.known is not None:
@@ -157,18 +157,16 @@ def likelihood_of(setup: Setup, store: Any, block: Block) -> Any:
 
         store = Instances(block.bags.X, gpu, setup.scaling) if store is None else store
         return GPULikelihood(store, store.folded(setup.scaling), **sets)
-    features = apply_scaling(block.bags.X, setup.scaling, block.bags.dtype)
+    features = apply_scaling(block.bags.X, setup.scaling, block.bags.X.dtype)
     if setup.dictionary is not None:
         features = setup.dictionary.transform(features)
     return UnionLikelihood(features, **sets)
 
 
-def gpu_of(device: str, bags: Any) -> Any:
+def gpu_of(device: str, X: Any) -> Any:
     """The GPU that dense instances go to, None where they stay here."""
-    if device == "cpu" or bags.is_sparse:
-        return None
-    gpu = gpu_for(device, bags.n_instances * bags.n_features)
-    return None if gpu is None or is_text(bags.X) else gpu
+    gpu = None if sparse.issparse(X) else gpu_for(device, X.size)
+    return None if gpu is None or is_text(X) else gpu
 
 
 def value_and_gradient(W: np.ndarray, problem: Any) -> tuple[float, np.ndarray]:
@@ -226,9 +224,9 @@ class UnionLikelihood:
         self.Xt = X.T.tocsr() if sparse.issparse(X) else X.T
         self.alpha, self.fit_intercept, self.candidates, self.known = alpha, fit_intercept, candidates, known
         self.shape = Y.shape[1], X.shape[1] + 1  # of the parameters
-        self.product_size = product_size(X, Y.shape[1])
         how = {"background": background, "method": method, "max_labels": max_labels, "n_threads": n_threads}
         self.passes = UnionPass(offsets, Y, **how)
+        self.product_size = product_size(X, Y.shape[1])
 
     def value_and_gradient(self, W: np.ndarray) -> tuple[float, np.ndarray]:
         """The objective and its gradient."""
@@ -347,7 +345,9 @@ def learn(model: Any, blocks: Blocks, setting: Any) -> None:
         model.background_, model.max_labels, model.unusable_bags, model.prune, inference_of(model)
     )
     counts = map_reduce(count_bags, how, blocks, joined_counts)
-    _report_unusable(model, counts)
+    model.n_unusable_ = counts["n_unusable"]
+    if model.n_unusable_ or not counts["weight"]:
+        _report_unusable(model, counts)
     rng = check_random_state(model.random_state)
     scaling = _scaling(model, blocks, how, plain=counts["range"][0] == counts["range"][1])
     dictionary = None if model.kernel is None else _dictionary(model, blocks.only(), how, scaling, rng)
@@ -383,7 +383,6 @@ def learn(model: Any, blocks: Blocks, setting: Any) -> None:
 
 def _report_unusable(model: Any, counts: dict[str, Any]) -> None:
     """Say how many bags are not taken exactly, or refuse them."""
-    model.n_unusable_ = counts["n_unusable"]
     if model.n_unusable_:
         message = (
             f"{counts['n_impossible']} bags carry label sets that no labelling of their instances can "
@@ -401,11 +400,14 @@ def _report_unusable(model: Any, counts: dict[str, Any]) -> None:
 def _scaling(model: Any, blocks: Any, how: Treatment, *, plain: bool) -> Scaling:
     """How features are scaled; ``plain`` says that all instances weigh the same."""
     kind = "standard" if model.standardize else "none"
+    if blocks.kind == "shards":
+        dtype = np.dtype(blocks.shards.dtype)
+        return scaling_of(blocks.map(partial(rows, how, plain)), kind, model.n_features_in_, dtype)
+    block = blocks.block
+    weights = None if plain else usable(block, how).weights[block.bags.index]
     if blocks.kind == "gpu":
-        block = blocks.block
-        return blocks.store.scaling(kind, None if plain else usable(block, how).weights[block.bags.index])
-    dtype = blocks.shards.dtype if blocks.kind == "shards" else blocks.only().bags.dtype
-    return scaling_of(blocks.map(partial(rows, how, plain)), kind, model.n_features_in_, np.dtype(dtype))
+        return blocks.store.scaling(kind, weights)
+    return learn_scaling(block.bags.X, kind, weights)
 
 
 def rows(how: Treatment, plain: bool, block: Block) -> tuple[Any, np.ndarray | None]:

@@ -65,17 +65,6 @@ def segment_length(n, k):
     return int(np.ceil(np.sqrt(n)))
 
 
-def segment_lengths(n, k):
-    """`segment_length` of many bags at once.
-
-    Examples
-    --------
-    >>> segment_lengths(np.array([30, 1000]), np.array([16, 16]))
-    array([30, 32])
-    """
-    return np.where(n << k <= MAX_STORED_SUMS, n, np.ceil(np.sqrt(n)).astype(np.int64))
-
-
 @part(error_model="numpy")
 def _forward_row(before, after, r, i, n, k, size):
     """Distribution of the union after instance i from the one before it. Eq. (15) of the paper, as a push."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bagwise.compute.numeric import frozen
+from bagwise.compute.aligned import aligned_empty, frozen
 from bagwise.compute.threads import in_threads
 from bagwise.models.ored.kernels import (
     FORWARD,
@@ -24,7 +24,7 @@ from bagwise.models.ored.kernels import (
     Workspace,
     union_bags,
 )
-from bagwise.models.ored.kernels_cover import LOW_LABELS, segment_lengths
+from bagwise.models.ored.kernels_cover import LOW_LABELS, MAX_STORED_SUMS
 from bagwise.models.ored.kernels_rare import many_labels, paper_bags, wide_bags
 
 LARGEST_MAX_LABELS = 25  # 24 and the background
@@ -137,30 +137,25 @@ class UnionPass:
         if key in self._workspaces:
             return self._workspaces[key]
         n, k = self.sizes, np.where(self.exponents <= most_labels, self.exponents, 0)
-        length = segment_lengths(n, k)
+        # `segment_length` of all bags at once
+        length = np.where(n << k <= MAX_STORED_SUMS, n, np.ceil(np.sqrt(n)).astype(np.int64))
         n_instances, n_labels = int(n.max(initial=1)), int(k.max(initial=1))
         n_sums = int(((length + -(-n // np.maximum(length, 1)) + 2) << k).max(initial=8))
         n_cells = n_instances * self.n_classes
         size = np.zeros(1, dtype=np.int8)
         for _ in range(n_labels):
             size = np.concatenate([size, size + np.int8(1)])
-        scratch = _aligned(n_cells)
+        scratch = aligned_empty((n_cells,), np.float64)
         self._workspaces[key] = Workspace(
-            r=_aligned(n_cells).reshape(n_instances, self.n_classes),
-            post=_aligned(n_cells).reshape(n_instances, self.n_classes),
+            r=aligned_empty((n_instances, self.n_classes), np.float64),
+            post=aligned_empty((n_instances, self.n_classes), np.float64),
             size=size,
-            F=_aligned(1 << n_labels),
-            sums=_aligned(n_sums),
+            F=aligned_empty((1 << n_labels,), np.float64),
+            sums=aligned_empty((n_sums,), np.float64),
             scratch=scratch,
             bits=scratch.view(np.int64),
         )
         return self._workspaces[key]
-
-
-def _aligned(n):
-    """Scratch of n doubles that begins with a line of the processor's cache; NumPy's begins anywhere."""
-    plain = np.empty(n + 7)
-    return plain[-plain.ctypes.data % 64 // 8 :][:n]
 
 
 def union_posterior(logits, offsets, Y, *, background=False, method="auto", max_labels=16, n_threads=1):

@@ -35,18 +35,20 @@ class Setting(NamedTuple):
     bag_probability: str = "noisy_or"
 
 
-def choose(model: Any, blocks: Blocks) -> tuple[Setting, Calibration | None, np.ndarray]:
+def choose(model: Any, blocks: Blocks, background: Any) -> tuple[Setting, Calibration | None, np.ndarray]:
     """The setting to fit, its calibration (None for the union), and the held-out losses of all settings."""
-    background = {True: "anywhere"}.get(model.background, model.background)
-    if model.decision == "union" and "auto" not in (model.alpha, background):
-        way = "noisy_or" if model.bag_probability == "auto" else model.bag_probability
-        return Setting(model.alpha, background, way), None, np.full(1, np.nan)
     text = None  # shards are counted to the end
     if blocks.kind != "shards":  # what is on a GPU is not text
-        text = blocks.kind == "memory" and is_text(blocks.only().bags.X)
+        text = blocks.kind == "memory" and is_text(blocks.block.bags.X)  # type: ignore[attr-defined]
     facts = map_reduce(first_facts, text, blocks)
-    ways = _ways(model, blocks.n_labels)
-    options = [setting._replace(bag_probability=ways[0]) for setting in settings(model, facts)]
+    ways: tuple[str, ...] = (model.bag_probability,)
+    if model.bag_probability == "auto":
+        # The softmax lets one label of an instance speak against all others. Where instances carry several,
+        # as long pieces of text do, the class scores themselves say more. They are no probabilities: they
+        # need a calibration.
+        several = model.decision == "calibrated" and model._target != "multiclass" and blocks.n_labels > 1
+        ways = ("noisy_or", "score") if several else ("noisy_or",)
+    options = [setting._replace(bag_probability=ways[0]) for setting in settings(model, facts, background)]
     if len(options) == 1 and model.decision == "union":
         return options[0], None, np.full(1, np.nan)
     always = {"always": facts["label_counts"] == facts["n_bags"], "n_bags": facts["n_bags"]}
@@ -73,7 +75,7 @@ def choose(model: Any, blocks: Blocks) -> tuple[Setting, Calibration | None, np.
 def first_facts(text: bool | None, block: Block) -> dict[str, Any]:
     """Counts that decide what "auto" stands for; ``text`` None counts the values that are not zero, too."""
     bags, Y = block.bags, block.Y
-    cells = bags.n_instances * bags.n_features
+    cells = bags.X.shape[0] * bags.X.shape[1]
     if text is None:
         filled = int(np.count_nonzero(bags.X.data if bags.is_sparse else bags.X))
     else:
@@ -82,29 +84,16 @@ def first_facts(text: bool | None, block: Block) -> dict[str, Any]:
     return counts | {"label_counts": Y.sum(axis=0, dtype=np.int64)}
 
 
-def _ways(model: Any, n_labels: int) -> tuple[str, ...]:
-    """Ways to judge a bag by its instances among which `choose` has the choice.
-
-    The softmax lets one label of an instance speak against all others. Where instances carry several, as long
-    pieces of text do, the class scores themselves say more. They are no probabilities: they need a
-    calibration.
-    """
-    if model.bag_probability != "auto":
-        return (model.bag_probability,)
-    several = model.decision == "calibrated" and model._target != "multiclass" and n_labels > 1
-    return ("noisy_or", "score") if several else ("noisy_or",)
-
-
-def settings(model: Any, facts: dict[str, Any]) -> list[Setting]:
+def settings(model: Any, facts: dict[str, Any], background: Any) -> list[Setting]:
     """Settings among which `choose` has the choice; the first is taken where bags are too few to tell."""
     penalties = [model.alpha]
     if model.alpha == "auto":
         text = model.kernel is None and facts["filled"] < TEXT_SHARE * facts["cells"]
         penalties = list(TEXT_PENALTIES) if text else [1.0]
-    backgrounds = [{True: "anywhere"}.get(model.background, model.background)]
-    if model.background == "auto" and facts["n_unlabelled"] == 0:
+    backgrounds = [background]
+    if background == "auto" and facts["n_unlabelled"] == 0:
         backgrounds = [False]
-    elif model.background == "auto":
+    elif background == "auto":
         # With one label "empty" would mean that all instances of a positive bag are positive.
         backgrounds = ["anywhere", "empty"] if len(facts["label_counts"]) > 1 else ["anywhere"]
     return [Setting(alpha, background) for background in backgrounds for alpha in penalties]

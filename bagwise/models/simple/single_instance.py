@@ -9,9 +9,9 @@ from bagwise.bags.dataset import UNKNOWN
 from bagwise.base import Traits
 from bagwise.base.parameters import Anything, Flag, Number, Whole
 from bagwise.compute.scaling import apply_scaling, learn_scaling
-from bagwise.compute.threads import small_products
+from bagwise.compute.threads import product_size, small_products
 from bagwise.errors import DataError, quoted
-from bagwise.models._shared.instance_softmax import NEVER, InstanceSoftmaxClassifier, product_size
+from bagwise.models._shared.instance_softmax import NEVER, InstanceSoftmaxClassifier
 
 
 class SingleInstanceLogisticRegression(InstanceSoftmaxClassifier):

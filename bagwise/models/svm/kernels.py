@@ -16,10 +16,10 @@ from scipy import sparse
 from sklearn.metrics.pairwise import euclidean_distances
 
 from bagwise.bags import instance_rows, runs
+from bagwise.compute.aligned import frozen
 from bagwise.compute.compiled import kernel
 from bagwise.compute.devices import gpu_for
 from bagwise.compute.memo import between_bags, remembered
-from bagwise.compute.numeric import frozen
 from bagwise.compute.segment import segment_sum
 from bagwise.compute.threads import cores, in_threads
 from bagwise.models.distance.kernels import dense_row

@@ -12,8 +12,8 @@ from sklearn.utils import check_random_state
 from bagwise.bags import runs
 from bagwise.base import Traits
 from bagwise.base.parameters import Choice, Number, PerView, Seed, Whole
+from bagwise.compute.aligned import frozen
 from bagwise.compute.calibration import best_offset
-from bagwise.compute.numeric import frozen
 from bagwise.compute.segment import segment_sum
 from bagwise.compute.threads import cores, in_threads
 from bagwise.models.mimlmix.fit_em import as_views

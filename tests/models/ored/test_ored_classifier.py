@@ -16,7 +16,7 @@ from bagwise import Bags
 from bagwise.checks import sample_bags
 from bagwise.errors import DataError
 from bagwise.models import ORedClassifier
-from bagwise.models.ored.classifier import maximisation
+from bagwise.models.ored.estimator_any import maximisation
 from bagwise.models.ored.predict import FLOOR, expectation
 
 

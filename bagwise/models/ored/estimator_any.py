@@ -195,7 +195,7 @@ class ORedClassifier(MIMLClassifier):
         self.estimator_ = model
         self.posteriors_ = Q[:, : Y.shape[1]]
         self.log_likelihood_ = np.array(history)
-        self._calibrate(unseen[:, : Y.shape[1]], bags, Y)
+        self._learn_decision(unseen[:, : Y.shape[1]], bags, Y)
 
     def _plan(self, rng: np.random.RandomState) -> tuple[Any, str, bool]:
         """The seeded classifier, where held-out probabilities come from, and whether targets are soft."""
@@ -283,7 +283,7 @@ class ORedClassifier(MIMLClassifier):
             P[part[4]] = answer
         return P
 
-    def _calibrate(self, P: np.ndarray, bags: Bags, Y: np.ndarray) -> None:
+    def _learn_decision(self, P: np.ndarray, bags: Bags, Y: np.ndarray) -> None:
         varies = Y.min(axis=0) < Y.max(axis=0)
         self.constant_ = np.array([np.nan if v else constant_score(y) for v, y in zip(varies, Y.T)])
         self.sigmoids_ = np.ones((2, Y.shape[1])) * [[1.0], [0.0]]
