@@ -1,4 +1,4 @@
-"""One binary problem per label: shared by models that are binary by nature and by the wrapper for all."""
+"""One binary problem per label, labels that never change, probabilities of bags: what several rooms share."""
 
 from __future__ import annotations
 
@@ -41,6 +41,22 @@ def constant_score(y: np.ndarray) -> float:
 
 
 # ---------------------------------------------------------------------- scores of classes against each other
+
+
+def constant_scores(Y: np.ndarray) -> np.ndarray:
+    """1 for a label that all bags carry, -1 for one that none does, NaN for others.
+
+    Examples
+    --------
+    >>> constant_scores(np.array([[1, 0, 1], [1, 0, 0]]))
+    array([ 1., -1., nan])
+    """
+    return np.where(Y.min(axis=0) < Y.max(axis=0), np.nan, np.where(Y[0] > 0, 1.0, -1.0))
+
+
+def put_constants(S: np.ndarray, constants: np.ndarray) -> np.ndarray:
+    """Scores with those of constant labels put in place."""
+    return np.where(np.isnan(constants), S, constants)
 
 
 def margins(F: np.ndarray) -> np.ndarray:

@@ -12,8 +12,8 @@ from bagwise.bags import Bags
 from bagwise.base import MIMLClassifier
 from bagwise.base.parameters import Choice, Device, Number, Rules, Seed, Whole
 from bagwise.compute.scaling import apply_scaling, learn_scaling
+from bagwise.models._shared.scores import constant_scores, put_constants
 from bagwise.models.distance.kernels import KINDS, hausdorff_distances
-from bagwise.models.svm.base import constant_scores, put_constants
 
 # what the parameters of the family may be, for the tables of the estimators
 _SHARED: Rules = {"scaling": Choice("minmax", "l2", "none"), "device": Device()}

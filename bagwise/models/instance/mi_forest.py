@@ -24,8 +24,7 @@ from bagwise.base.parameters import JOBS, Choice, Flag, Number, Seed, Whole
 from bagwise.compute.scaling import Scaling, in_single, single_scaling
 from bagwise.compute.segment import segment_argmax, segment_max
 from bagwise.compute.threads import in_threads
-from bagwise.models._shared.scores import each_label
-from bagwise.models.svm.base import constant_scores, put_constants
+from bagwise.models._shared.scores import constant_scores, each_label, put_constants
 from bagwise.utils.arrays import check_memory
 
 

@@ -22,7 +22,7 @@ from bagwise.compute.memo import remembered
 from bagwise.compute.scaling import SCALINGS, apply_scaling, learn_scaling
 from bagwise.compute.segment import segment_max
 from bagwise.compute.threads import openmp_threads, small_products
-from bagwise.models._shared.scores import each_label
+from bagwise.models._shared.scores import constant_scores, each_label, put_constants
 
 SCALING = Choice(*SCALINGS)  # what the parameter may be
 CELLS = 1 << 21  # numbers of a block of a kernel matrix, or of dense instances, held at a time
@@ -240,22 +240,6 @@ def weights_of(machines: list[Any], n: int) -> tuple[np.ndarray, np.ndarray, np.
             weights[support, label] = dual
     rows = np.flatnonzero(weights.any(axis=1))
     return rows, weights[rows], intercept
-
-
-def constant_scores(Y: np.ndarray) -> np.ndarray:
-    """1 for a label that all bags carry, -1 for one that none does, NaN for others.
-
-    Examples
-    --------
-    >>> constant_scores(np.array([[1, 0, 1], [1, 0, 0]]))
-    array([ 1., -1., nan])
-    """
-    return np.where(Y.min(axis=0) < Y.max(axis=0), np.nan, np.where(Y[0] > 0, 1.0, -1.0))
-
-
-def put_constants(S: np.ndarray, constants: np.ndarray) -> np.ndarray:
-    """Scores with those of constant labels put in place."""
-    return np.where(np.isnan(constants), S, constants)
 
 
 def t_criterion(scores: np.ndarray, constants: np.ndarray) -> np.ndarray:
