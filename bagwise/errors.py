@@ -48,6 +48,18 @@ def listed(
     return ", ".join(map(show, names[:most])) + more
 
 
+def in_one_line(what: object, most: int = 200) -> str:
+    r"""Words, or what an error says, in one line of at most so many letters; its kind where it says nothing.
+
+    Examples
+    --------
+    >>> in_one_line(ValueError("no such\n thing")), in_one_line(KeyboardInterrupt()), in_one_line("aaaa", 3)
+    ('no such thing', 'KeyboardInterrupt', 'aaa...')
+    """
+    words = " ".join(str(what).split()) or type(what).__name__
+    return words if len(words) <= most else f"{words[:most]}..."
+
+
 class BagwiseError(Exception):
     """Anything that bagwise refuses to do; the message says what was expected, what came, and what to do."""
 

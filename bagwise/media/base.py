@@ -22,7 +22,7 @@ from bagwise.base import BagTransformer, Traits, refuse_non_finite
 from bagwise.base.blocks import is_sharded
 from bagwise.base.parameters import JOBS, Anything, Choice, Rules, check_parameters
 from bagwise.compute.threads import stream
-from bagwise.errors import BagwiseError, DataError
+from bagwise.errors import BagwiseError, DataError, in_one_line
 from bagwise.media.parts import (
     NAMED,
     NamedPart,
@@ -372,7 +372,7 @@ def made(maker: ToBags, k: int, source: Any, settings: str | None) -> tuple[int,
     except OSError as error:
         return k, f"cannot be read: {error.strerror or error}"
     except Exception as error:  # decoders fail in their own ways; one file must not end the rest
-        return k, f"cannot be decoded ({' '.join(f'{type(error).__name__}: {error}'.split())[:200]})"
+        return k, f"cannot be decoded ({in_one_line(f'{type(error).__name__}: {error}')})"
     if not parts:
         return k, "holds nothing to make a bag from"
     if not maker.may_be_empty:

@@ -149,18 +149,9 @@ def collect(
 ) -> Gathered:
     """Do the work of `gather`, and return what could not be gathered beside what could.
 
-    Parameters
-    ----------
-    folders, labels, medium, params, n_jobs, strict, cache, options
-        As in `gather`.
-    transformer : ToBags, optional
-        A fitted transformer in place of ``medium`` and ``params``, as a model keeps it.
-    leave_out : sequence of paths
-        Files that are no media, such as the one that is to be written.
-    say : callable, optional
-        Called with each line that says what was found, before the work begins.
-    step : callable, optional
-        Called as ``step(1, file, total)`` after each file.
+    A fitted transformer, as a model keeps it, may stand in place of ``medium`` and ``params``. Files to leave
+    out are no media, such as the one that is to be written. ``say`` is called with each line that says what
+    was found, before the work begins, ``step(1, file, total)`` after each file.
     """
     more = {"n_jobs": n_jobs, "cache": cache_place(cache)}
     found, maker = begin(folders, labels, medium, params, transformer, leave_out, more)
@@ -177,8 +168,11 @@ def collect(
     paths = {file.name: file.path for file in found.files}
     recipe = recipe_of(maker) if transformer is None else None
     if labels is None:
-        if transformer is None:
-            advise(bags, say)
+        # folders could be labels, where they look so; nothing is taken that was not asked for
+        names = [] if transformer is not None else read_labels(None, [str(i) for i in bags.bag_ids]).label_names
+        if names:
+            words = "no labels given; --labels folders would take the names of the folders"
+            say(f"{words}: {listed(names, NAMED)}")
         return Gathered(Dataset(bags, recipe=recipe), said, unreadable, [], [], _empty(bags), paths)
     failed = [file.path for file in unreadable]
     names = [*map(str, bags.bag_ids), *failed]
@@ -283,14 +277,6 @@ def labelled(bags: Bags, found: Labels, path: Any) -> Dataset:
     label_names = tuple(found.label_names)
     places = instance_labels(found.spans, bags, label_names) if found.spans else None
     return Dataset(bags, sets, label_names, instance_Y=places)
-
-
-def advise(bags: Bags, say: Callable[[str], None]) -> None:
-    """Say that folders could be labels, where they look so; nothing is taken that was not asked for."""
-    names = read_labels(None, [str(name) for name in bags.bag_ids]).label_names
-    if names:
-        shown = listed(names, NAMED)
-        say(f"no labels given; --labels folders would take the names of the folders: {shown}")
 
 
 def label_tables(

@@ -246,7 +246,7 @@ def kept_or_made(
     key = f"{key[:2]}/{key[2:]}"  # no folder gets too many files
     kept = entries.get(key)
     if kept is not None:
-        return [(name, _restored(part)) for name, part in kept]
+        return [(name, _restored(**part)) for name, part in kept]
     parts = make()
     try:
         entries.put(key, [(name, _plain(part)) for name, part in parts])
@@ -267,7 +267,6 @@ def _plain(part: Part) -> dict[str, Any]:
     }
 
 
-def _restored(kept: dict[str, Any]) -> Part:
-    X = checked_csr(*kept["X"]) if isinstance(kept["X"], tuple) else kept["X"]
-    places = {k: np.array(v, dtype=object) if isinstance(v, list) else v for k, v in kept["places"].items()}
-    return Part(X, places, kept["notes"])
+def _restored(X: Any, places: dict[str, Any], notes: tuple[str, ...]) -> Part:
+    places = {k: np.array(v, dtype=object) if isinstance(v, list) else v for k, v in places.items()}
+    return Part(checked_csr(*X) if isinstance(X, tuple) else X, places, notes)

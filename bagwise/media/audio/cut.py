@@ -111,21 +111,7 @@ def windows(
     limits: tuple[float, float],
     with_samples: bool = False,
 ) -> Iterator[Cut]:
-    """Cut a stream of `spectra` into windows.
-
-    Parameters
-    ----------
-    parts : iterable of (powers, samples)
-        As `spectra` gives them.
-    grid : Grid
-        Frames and bins.
-    window, overlap : float
-        Seconds.
-    limits : (float, float)
-        Frequencies in Hz between which windows are said to lie.
-    with_samples : bool, default=False
-        Whether to keep the samples of each window.
-    """
+    """Cut a stream of `spectra` into windows, in seconds, that are said to lie between ``limits`` in Hz."""
     size = max(round(window * grid.rate), grid.length)  # samples
     n_frames = (size - grid.length) // grid.hop + 1
     step = max(round((window - overlap) * grid.rate / grid.hop), 1)  # frames
@@ -181,29 +167,8 @@ def calls(
 ) -> Iterator[Cut]:
     """Cut the calls out of a stream of `spectra`, in the order of their segments and starts.
 
-    Parameters
-    ----------
-    parts : iterable of (powers, samples)
-        As `spectra` gives them.
-    grid : Grid
-        Frames and bins.
-    threshold : float
-        dB over the noise floor.
-    gap : float
-        Seconds of silence inside one call.
-    min_duration : float
-        Seconds.
-    min_area : float
-        Hz times seconds covered by marked cells.
-    with_samples : bool, default=False
-        Whether to keep the samples of each call.
-    segment : float
-        Seconds over which the noise floor is taken.
-
-    Yields
-    ------
-    Cut
-        One call; powers have the floor subtracted and are zero outside the call.
+    The threshold is in dB over the noise floor, which is taken over ``segment`` seconds and subtracted from
+    the powers of a call; ``gap`` and ``min_duration`` are in seconds, ``min_area`` in Hz times seconds.
     """
     frame = grid.hop / grid.rate
     size = max(round(segment / frame), 8)
@@ -236,7 +201,11 @@ class _Finder:
         """Mark the frames up to ``stop``, and cut out the calls that are over."""
         self._mark(stop)
         done = stop if last else max(stop - 2 * self.reach, self.open_base + len(self.open))
-        closed = self._close(done)
+        # closed marks of the frames from those already closed to done; no longer needed are those before
+        start = self.open_base + len(self.open)
+        closed = closing(self.marks, self.reach)[start - self.marks_base : done - self.marks_base]
+        drop = max(done - 2 * self.reach - self.marks_base, 0)
+        self.marks, self.marks_base = self.marks[drop:], self.marks_base + drop
         yield from self._components(np.concatenate([self.open, closed]), done, last, least)
         self.at_hand.forget(min(self.open_base, stop - _SIGHT))
         starts = [first for first, _ in self.floors[1:]]
@@ -251,20 +220,16 @@ class _Finder:
         after = min(_SIGHT, self.at_hand.end - stop)
         P = self.at_hand.P[first - before - base : stop + after - base]
         inner = slice(before, len(P) - after)
-        smooth = smoothed(P)
+        # averaged over 3 frames and 3 bins; beyond the edge lies what lies on it
+        smooth = np.pad(P, 1, mode="edge")
+        smooth = smooth[:-2] + smooth[1:-1] + smooth[2:]
+        smooth = smooth[:, :-2] + smooth[:, 1:-1] + smooth[:, 2:]
+        smooth *= np.float32(1 / 9)
         k = int(QUANTILE * (stop - first - 1))
         floor = np.partition(smooth[inner].T.copy(), k, axis=1)[:, k]  # sorts fastest along the memory
         self.floors.append((first, floor))
         self.marks = np.concatenate([self.marks, marked(smooth, floor, self.factor, self.grid)[inner]])
         self.marked = stop
-
-    def _close(self, done: int) -> np.ndarray:
-        """Closed marks of the frames from those already closed to ``done``; drops marks no longer needed."""
-        start = self.open_base + len(self.open)
-        closed = closing(self.marks, self.reach)[start - self.marks_base : done - self.marks_base]
-        drop = max(done - 2 * self.reach - self.marks_base, 0)
-        self.marks, self.marks_base = self.marks[drop:], self.marks_base + drop
-        return closed
 
     def _components(self, mask: np.ndarray, done: int, last: bool, least: tuple[int, float]) -> Iterator[Cut]:
         base = self.open_base
@@ -323,15 +288,6 @@ def over(op: np.ufunc, x: np.ndarray, reach: int, axis: int, outside: float) -> 
         step = min(covered, size - covered)
         y = op(y[:-step], y[step:]) if axis == 0 else op(y[:, :-step], y[:, step:])
         covered += step
-    return y
-
-
-def smoothed(P: np.ndarray) -> np.ndarray:
-    """Powers averaged over 3 frames and 3 bins; beyond the edge lies what lies on it."""
-    y = np.pad(P, 1, mode="edge")
-    y = y[:-2] + y[1:-1] + y[2:]
-    y = y[:, :-2] + y[:, 1:-1] + y[:, 2:]
-    y *= np.float32(1 / 9)
     return y
 
 

@@ -23,11 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.errors import BagwiseError, DataError, listed
+from bagwise.errors import BagwiseError, DataError, in_one_line, listed
 from bagwise.media.parts import Part
 
-__all__ = ["Stored", "check_claim", "parts_of", "reading_as", "refused"]
-
+__all__ = ["Stored", "check_claim", "parts_of", "reading_as"]
 
 FEATURES = ("features", "feats", "embeddings", "embedding", "feature", "x", "data")
 COORDS = ("coords", "coordinates", "coord", "positions", "locations", "xy")
@@ -76,13 +75,7 @@ def reading_as(kind: str) -> Iterator[None]:
     except BagwiseError:
         raise
     except Exception as error:  # decoders fail in their own ways
-        raise refused(error, kind) from None
-
-
-def refused(error: BaseException, kind: str) -> DataError:
-    """The error of a decoder as one line."""
-    what = " ".join(str(error).split())[:150] or type(error).__name__
-    return DataError(f"cannot be read as {kind} ({what})")
+        raise DataError(f"cannot be read as {kind} ({in_one_line(error)})") from None
 
 
 def as_float(X: np.ndarray) -> np.ndarray:

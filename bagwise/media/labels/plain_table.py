@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ _SCORES = ("score", "probability", "confidence")
 _FLAGS = {"1": True, "1.0": True, "true": True, "yes": True, "x": True, "0": False, "0.0": False,
           "false": False, "no": False, "": False}  # fmt: skip
 _ROW = "(row)"  # a column of our own
+_SUFFIX = re.compile(r"\.\w{2,5}$")
 _LONGEST = 500  # letters of the name of a file
 _NUMBERED = re.compile(r"(label|tag|class|species|topic|category|diagnosis)s?[ _.-]?\d+")
 
@@ -52,8 +54,9 @@ def plain_table(
     """What a plain table says; see `read_labels` for the arguments."""
     table, headless = _with_header(table, files)
     rows = {} if file_column or table.has("id") else own_rows(table.path, files)
-    if rows:
-        table = _numbered(table, rows)
+    if rows:  # their names, as a first column
+        named = [Row([rows.get(k, f"#{k}"), *row.cells], row.line) for k, row in enumerate(table.rows, 1)]
+        table = Table(table.path, [_ROW, *table.header], named)
     file = _asked(table, file_column) if file_column else _ROW if rows else _file_column(table, files)
     place = _place_columns(table)
     taken = {file, *place.values(), *(name for name in _SCORES if table.has(name))}
@@ -68,17 +71,22 @@ def plain_table(
     if kind == "flags":
         choice = f"labels are the {len(columns)} columns of 0 and 1"
     else:
-        separator = separator or _separator(table, columns)
+        if not separator:  # ``;``, else ``|``, else a comma, else one label in each cell
+            every = (table.cell(row, name) for row in table.rows for name in columns)
+            cells = [cell for cell in every if cell[:1] != "["]
+            separator = next((mark for mark in ";|," if any(mark in cell for cell in cells)), None)
         between = f" separated by {separator!r}" if separator else ""
         choice = f"labels in {shown}{between}"
     for row in table.rows:
-        name = table.cell(row, file)
-        if not name:
-            raise table.wrong(row, f"no file in column {table.title(file)!r}")
+        name = table.file(row, file)
         notes.look(name)
         where = _place(table, row, place)
-        for label in _labels(table, row, columns, kind, separator):
-            notes.spans.append(Span(name, label, **where))
+        if kind == "flags":
+            labels = [table.title(column) for column in columns if _flag(table, row, column)]
+        else:
+            found = (split_labels(table.cell(row, column), separator) for column in columns)
+            labels = [label for label in dict.fromkeys(chain(*found)) if is_label(label)]
+        notes.spans.extend(Span(name, label, **where) for label in labels)
     left = [
         table.header[k]
         for name, k in table.place.items()
@@ -93,21 +101,15 @@ def plain_table(
     return notes
 
 
-def _numbered(table: Table, names: dict[int, str]) -> Table:
-    """The table with the names of its own rows as a first column."""
-    rows = [Row([names.get(k, f"#{k}"), *row.cells], row.line) for k, row in enumerate(table.rows, 1)]
-    return Table(table.path, [_ROW, *table.header], rows)
-
-
 def _with_header(table: Table, files: Sequence[str]) -> tuple[Table, bool]:
     """The table; if its first row already names a file and its labels, with a header of our own."""
     first = table.header[0] if table.header else ""
     if len(table.header) < 2 or first.lower() in _FILES:
         return table, False
     try:
-        known = bool(match_files([first], files)[0]) or any(
-            _same_suffix(first, file) for file in files[:1000]
-        )
+        # a file at hand, or what looks like one of the same kind, such as another ``.wav``
+        suffixes = {found[0].lower() for file in files[:1000] if (found := _SUFFIX.search(file))}
+        known = bool(match_files([first], files)[0]) or plain_name(first).lower().endswith(tuple(suffixes))
     except DataError:  # it could mean several files
         known = True
     if not known:
@@ -115,12 +117,6 @@ def _with_header(table: Table, files: Sequence[str]) -> tuple[Table, bool]:
     header = ["file", "labels"] if len(table.header) == 2 else ["file"]
     header += [f"label_{k}" for k in range(1, len(table.header))][: len(table.header) - len(header)]
     return Table(table.path, header, [Row(table.header, 1), *table.rows]), True
-
-
-def _same_suffix(cell: str, file: str) -> bool:
-    """Whether a cell looks like a file of the same kind, such as another ``.wav``."""
-    suffix = re.search(r"\.\w{2,5}$", file)
-    return suffix is not None and plain_name(cell).lower().endswith(suffix[0].lower())
 
 
 def _asked(table: Table, name: str) -> str:
@@ -154,13 +150,7 @@ def _names_files(table: Table, column: str, files: Sequence[str]) -> bool:
 
 
 def own_rows(path: Path, files: Sequence[str]) -> dict[int, str]:
-    """Bags that are the numbered rows of this very file, by number; none where rows have ids.
-
-    Examples
-    --------
-    >>> own_rows(Path("x/articles.csv"), ["articles.csv#1", "articles.csv#2", "b.txt"])
-    {1: 'articles.csv#1', 2: 'articles.csv#2'}
-    """
+    """Bags that are the numbered rows of this very file (``table.csv#1``); none where rows have ids."""
     parts = [(file, *file.partition("#")[::2]) for file in files if "#" in file]
     own = {key: file for file, whole, key in parts if whole.rpartition("/")[2] == path.name}
     numbers = {
@@ -197,21 +187,6 @@ def _label_columns(table: Table, taken: set[str]) -> tuple[list[str], str]:
         path=table.path,
         line=1,
     )
-
-
-def _separator(table: Table, columns: list[str]) -> str | None:
-    """What stands between labels in one cell: ``;``, else ``|``, else a comma; None where nothing does."""
-    cells = [
-        cell for row in table.rows for name in columns if (cell := table.cell(row, name)) and cell[0] != "["
-    ]
-    return next((mark for mark in (";", "|", ",") if any(mark in cell for cell in cells)), None)
-
-
-def _labels(table: Table, row: Row, columns: list[str], kind: str, separator: str | None) -> list[str]:
-    if kind == "flags":
-        return [table.title(name) for name in columns if _flag(table, row, name)]
-    found = [label for name in columns for label in split_labels(table.cell(row, name), separator)]
-    return [label for label in dict.fromkeys(found) if is_label(label)]
 
 
 def _flag(table: Table, row: Row, name: str) -> bool:
@@ -253,11 +228,11 @@ def _place(table: Table, row: Row, columns: dict[str, str]) -> dict[str, Any]:
     if "xmin" in values:
         x0, y0, x1, y1 = (float(values[name] or 0) for name in ("xmin", "ymin", "xmax", "ymax"))
         values = {"x": x0, "y": y0, "width": x1 - x0, "height": y1 - y0}
-    if "start" in values:
-        check_order(values["start"] or 0, values["end"] or 0, "a span", table.path, row.line)
-    elif "start_char" in values:
-        check_order(values["start_char"] or 0, values["end_char"] or 0, "a span", table.path, row.line)
+    if "x" not in values:
+        first, last = (values[name] or 0 for name in list(must)[:2])
+        check_order(first, last, "a span", table.path, row.line)
+    if "start_char" in values:
         values = {name: int(value or 0) for name, value in values.items()}
-    elif (values["width"] or 0) < 0 or (values["height"] or 0) < 0:
+    elif "x" in values and min(values["width"] or 0, values["height"] or 0) < 0:
         raise table.wrong(row, "a box with a negative side")
     return {**found, **values}

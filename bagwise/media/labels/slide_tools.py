@@ -160,13 +160,11 @@ _AREAS, _POINTS = {"polygon", "spline", "rectangle"}, {"dot", "pointset"}
 
 def read_xml(path: Path, root: Element, folder: Path | None = None) -> Notes:
     """What an XML file of one of these tools says."""
-    if root.tag == "ASAP_Annotations":
-        return _asap(path, root, beside(path, folder, [r"\.xml$"]))
-    if root.tag == "annotation":
-        return _voc(path, root, beside(path, folder, [r"\.xml$"]))
-    raise DataError(
-        f"XML of an unknown kind, <{str(root.tag)[:40]}>; known: ASAP_Annotations, annotation", path=path
-    )
+    reader = {"ASAP_Annotations": _asap, "annotation": _voc}.get(root.tag)
+    if reader is None:
+        known = "known: ASAP_Annotations, annotation"
+        raise DataError(f"XML of an unknown kind, <{str(root.tag)[:40]}>; {known}", path=path)
+    return reader(path, root, beside(path, folder, [r"\.xml$"]))
 
 
 def _asap(path: Path, root: Element, file: str) -> Notes:

@@ -159,19 +159,6 @@ class Labels:
         return sorted({label for labels in self.bag_labels.values() for label in labels})
 
 
-def polygon_box(polygons: list[Rings]) -> tuple[float, float, float, float]:
-    """The smallest box around polygons: x, y, width, height.
-
-    Examples
-    --------
-    >>> polygon_box([[np.array([[1.0, 2.0], [4.0, 2.0], [4.0, 3.0]])]])
-    (1.0, 2.0, 3.0, 1.0)
-    """
-    points = np.concatenate([ring for rings in polygons for ring in rings])
-    (x0, y0), (x1, y1) = points.min(axis=0), points.max(axis=0)
-    return float(x0), float(y0), float(x1 - x0), float(y1 - y0)
-
-
 def point_at(x: float, y: float) -> dict[str, Any]:
     """What a `Span` is told of a place without extent."""
     return {"x": float(x), "y": float(y), "width": 0.0, "height": 0.0}
@@ -185,7 +172,11 @@ def box_corners(x: float, y: float, width: float, height: float) -> np.ndarray:
 
 def outlined(outline: list[Rings] | Mask) -> dict[str, Any]:
     """What a `Span` is told of a place with an outline: the box around it, too."""
-    x, y, width, height = outline.box() if isinstance(outline, Mask) else polygon_box(outline)
+    if isinstance(outline, Mask):
+        x, y, width, height = outline.box()
+    else:
+        points = np.concatenate([ring for rings in outline for ring in rings])
+        x, y, width, height = map(float, [*points.min(axis=0), *np.ptp(points, axis=0)])
     return {"x": x, "y": y, "width": width, "height": height, "outline": outline}
 
 

@@ -64,28 +64,16 @@ def clean(text: str) -> str:
 
 
 def decode(content: bytes, encoding: str | None = None) -> Decoded:
-    """Text of some bytes.
+    """Text of the bytes of a whole file.
 
-    Parameters
-    ----------
-    content : bytes
-        The whole file.
-    encoding : str, optional
-        Name of the encoding. By default a byte order mark decides, then whether the bytes are UTF-8; UTF-16
-        without a mark is known by its zero bytes, a page of HTML by what it declares, and everything else is
-        taken for Windows-1252 (Latin-1 where that has no character).
-
-    Returns
-    -------
-    Decoded
-        ``text``, ``encoding`` and ``note``: what was guessed, or None.
+    Without an encoding a byte order mark decides, then whether the bytes are UTF-8; UTF-16 without a mark is
+    known by its zero bytes, a page of HTML by what it declares, and everything else is taken for Windows-1252
+    (Latin-1 where that has no character).
 
     Examples
     --------
-    >>> decode("naïve".encode())
-    Decoded(text='naïve', encoding='utf-8', note=None)
-    >>> decode("naïve".encode("cp1252")).note
-    'is not UTF-8; read as Windows-1252'
+    >>> decode("naïve".encode("cp1252"))
+    Decoded(text='naïve', encoding='cp1252', note='is not UTF-8; read as Windows-1252')
     """
     if encoding is not None:
         return _strict(content, encoding, None)
