@@ -169,7 +169,9 @@ def collect(
     recipe = recipe_of(maker) if transformer is None else None
     if labels is None:
         # folders could be labels, where they look so; nothing is taken that was not asked for
-        names = [] if transformer is not None else read_labels(None, [str(i) for i in bags.bag_ids]).label_names
+        names = (
+            [] if transformer is not None else read_labels(None, [str(i) for i in bags.bag_ids]).label_names
+        )
         if names:
             words = "no labels given; --labels folders would take the names of the folders"
             say(f"{words}: {listed(names, NAMED)}")

@@ -35,19 +35,12 @@ _LAYOUT = 2  # of what is kept of a part
 class Part(NamedTuple):
     """One bag: its instances, and where each lies.
 
-    Parameters
-    ----------
-    X : float32 array or CSR of shape (n_instances, n_features)
-        Descriptions of the instances.
-    places : mapping of str to array
-        Columns of `bagwise.media.places` without ``file``, which the base adds; the same for all parts.
-    notes : tuple of str
-        What was guessed or left out in reading, as the rest of a sentence about the file: "is not UTF-8; read
-        as Windows-1252". Files with the same note are named together in one warning.
+    Notes say what was guessed or left out in reading, as the rest of a sentence about the file: "is not
+    UTF-8; read as Windows-1252". Files with the same note are named together in one warning.
     """
 
-    X: Any
-    places: dict[str, np.ndarray]
+    X: Any  # descriptions of the instances, float32 array or CSR (n_instances, n_features)
+    places: dict[str, np.ndarray]  # columns of `bagwise.media.places` but ``file``, which the base adds
     notes: tuple[str, ...] = ()
 
 

@@ -28,15 +28,7 @@ class Pieces:
     """Bags of raw files, some files at a time, with labels and recipe; see `bagwise.media.gather`.
 
     Where something is learned (a vocabulary), it is learned from up to `MOST_LEARNED` files, evenly spaced.
-
-    Parameters
-    ----------
-    folders, labels, medium, params, n_jobs, strict, cache, options
-        As in `bagwise.media.gather`.
-    leave_out : sequence of paths
-        Files and folders that are no media, such as the one that is to be written.
-    say, step : callable, optional
-        Told what was found, and of every file done, as in `bagwise.media.gathering.collect`.
+    What `gather` does not take is as in `bagwise.media.gathering.collect`.
 
     Attributes
     ----------
@@ -46,16 +38,6 @@ class Pieces:
         All labels; empty without labels.
     said, unreadable, without_labels, without_files, empty : list
         As in `Gathered`; complete when all pieces are through.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from bagwise.datasets.media import make_documents
-    >>> folder = tempfile.mkdtemp()
-    >>> _ = make_documents(f"{folder}/articles", 4, labels=f"{folder}/topics.csv")
-    >>> pieces = Pieces(f"{folder}/articles", f"{folder}/topics.csv", cache=False)
-    >>> [len(piece) for piece in pieces]
-    [4]
     """
 
     def __init__(

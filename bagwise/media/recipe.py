@@ -95,14 +95,7 @@ def make_transformer(medium: str, params: Mapping[str, Any] | None = None, **mor
 
 
 def recipe_of(transformer: ToBags) -> dict[str, Any]:
-    """The recipe of a transformer (fitted, if it learns), refused where no file can keep a parameter.
-
-    Examples
-    --------
-    >>> recipe = recipe_of(make_transformer("text", {"cut": "paragraphs"}))
-    >>> recipe["medium"], recipe["params"]["cut"], transformer_of(recipe)
-    ('text', 'paragraphs', TextToBags(cut='paragraphs'))
-    """
+    """The recipe of a transformer (fitted, if it learns), refused where no file can keep a parameter."""
     params = {k: v for k, v in transformer.get_params(deep=False).items() if k not in ELSEWHERE}
     for name, value in params.items():
         try:
@@ -239,15 +232,6 @@ def recognise(
 
     By default the medium is what nearly all files are: a notice among recordings does not matter, as many
     texts as recordings do. Files to leave out are none of them, such as the table of labels.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> for name in ("a.wav", "b.flac", "c.wav", "cover.svg"):
-    ...     (folder / name).touch()
-    >>> recognise(folder).said
-    'found 3 audio files (2 .wav, 1 .flac); passed over 1 other file (1 .svg)'
     """
     all_files = find_files(folders, leave_out=leave_out)
     named = [folders] if isinstance(folders, (str, PathLike)) else list(folders)

@@ -33,26 +33,18 @@ from bagwise.media.audio.describe import Grid
 
 
 class Cut(NamedTuple):
-    """Pieces of the same number of frames, cut together.
+    """Pieces of the same number of frames, cut together."""
 
-    Parameters
-    ----------
-    P : float32 array of shape (n, n_frames, n_bins)
-        Powers, zero where a frame and bin are no part of the piece.
-    start, end : float64 arrays of shape (n,)
-        Samples at the working rate, from the begin of the recording; halves are possible.
-    low, high : float64 arrays of shape (n,)
-        Hz.
-    samples : list of float32 arrays, or None
-        What was recorded between start and end, where it was asked for.
-    """
-
-    P: np.ndarray
-    start: np.ndarray
+    P: (
+        np.ndarray
+    )  # powers (n, n_frames, n_bins), float32; zero where a frame and bin are no part of the piece
+    start: (
+        np.ndarray
+    )  # (n,) samples at the working rate, from the begin of the recording; halves are possible
     end: np.ndarray
-    low: np.ndarray
+    low: np.ndarray  # (n,) Hz
     high: np.ndarray
-    samples: list[np.ndarray] | None
+    samples: list[np.ndarray] | None  # recorded between start and end, float32, where they were asked for
 
 
 class Stretch:
@@ -273,12 +265,6 @@ def over(op: np.ufunc, x: np.ndarray, reach: int, axis: int, outside: float) -> 
     """An associative operation over each value and its ``reach`` neighbours on either side.
 
     In about log2(reach) passes over whole arrays, many times faster than the filters of SciPy.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> over(np.maximum, np.array([[0, 3, 1, 0, 0, 2]]), 1, 1, 0)
-    array([[3, 3, 3, 1, 2, 2]])
     """
     pad = [(0, 0), (0, 0)]
     pad[axis] = (reach, reach)
@@ -310,13 +296,6 @@ def closing(marks: np.ndarray, reach: int) -> np.ndarray:
 
     Outside the marks is neither sound nor silence: nothing grows in from there, and nothing shrinks back
     from it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> row = np.array([1, 0, 0, 1, 0, 0, 0, 0, 1], dtype=bool)
-    >>> closing(row[:, None], 1)[:, 0].astype(int)
-    array([1, 1, 1, 1, 0, 0, 0, 0, 1])
     """
     if len(marks) == 0:
         return marks

@@ -49,13 +49,6 @@ def open_recording(source: Any, channel: str | int = "mean", block: int = BLOCK)
 
     Samples are 1-D, or 2-D with one column per channel; whole numbers are scaled by the range of their type,
     floats have full scale 1. Taken is the mean of all channels, or one of them by its number from 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rate, blocks, _ = open_recording((np.zeros((48000, 2), dtype=np.int16), 48000))
-    >>> rate, sum(len(block) for block in blocks)
-    (48000, 48000)
     """
     if isinstance(source, tuple):
         return _from_memory(source, channel, block)
@@ -221,13 +214,7 @@ def _reason(error: Exception) -> str:
 
 
 def ratio(rate_in: int, rate_out: int) -> Fraction:
-    """What to multiply the rate by: exact for all usual rates.
-
-    Examples
-    --------
-    >>> ratio(44100, 48000), ratio(96000, 48000)
-    (Fraction(160, 147), Fraction(1, 2))
-    """
+    """What to multiply the rate by: exact for all usual rates."""
     return Fraction(rate_out, rate_in).limit_denominator(LARGEST_FACTOR)
 
 
@@ -245,13 +232,6 @@ def resampled(blocks: Iterable[np.ndarray], factor: Fraction) -> Iterator[np.nda
     Outside the recording is silence. Each block is filtered together with the neighbouring samples that the
     filter reaches, and starts at a multiple of the factor's denominator, where the phases begin anew: so
     where blocks end does not matter.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x = np.ones(1000, dtype=np.float32)
-    >>> sum(len(y) for y in resampled([x[:301], x[301:]], Fraction(3, 2)))
-    1500
     """
     up, down = factor.numerator, factor.denominator
     if up == down:

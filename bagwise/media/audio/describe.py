@@ -51,13 +51,7 @@ class Grid(NamedTuple):
 
 
 def make_grid(rate: int, low: float, high: float) -> Grid:
-    """Grid of a working rate: frames of about 21 ms every 10 ms, bins of about 47 Hz from low to high.
-
-    Examples
-    --------
-    >>> make_grid(48000, 50.0, 16000.0)
-    Grid(rate=48000, hop=480, length=1024, first=1, last=341)
-    """
+    """Grid of a working rate: frames of about 21 ms every 10 ms, bins of about 47 Hz from low to high."""
     length = next_fast_len(max(round(rate * 1024 / 48000), 16), real=True)
     step = rate / length
     first = max(int(np.floor(low / step + 0.5)), 1)  # the bin whose range holds low; never that of 0 Hz
@@ -66,17 +60,7 @@ def make_grid(rate: int, low: float, high: float) -> Grid:
 
 
 def powers(x: np.ndarray, grid: Grid) -> np.ndarray:
-    """Power of each whole frame of some samples: (n_frames, n_bins) of float32.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> grid = make_grid(48000, 50.0, 16000.0)
-    >>> x = np.sin(2 * np.pi * 3000 * np.arange(4800) / 48000).astype(np.float32)
-    >>> P = powers(x, grid)
-    >>> P.shape, float(P.sum(axis=1).mean().round(3)), float(grid.frequencies[P[0].argmax()])
-    ((8, 341), 0.5, 3000.0)
-    """
+    """Power of each whole frame of some samples: (n_frames, n_bins) of float32."""
     n_frames = max((len(x) - grid.length) // grid.hop + 1, 0)
     out = np.empty((n_frames, grid.n_bins), dtype=np.float32)
     if n_frames == 0:

@@ -71,14 +71,7 @@ def xml_of(path: Path, content: bytes | None = None) -> ElementTree.Element:
 
 
 class Node:
-    """A value inside a JSON file that knows where it is, so that errors can say it.
-
-    Examples
-    --------
-    >>> node = Node({"box": [1, 2]}, Path("a.json"))
-    >>> [part.number() for part in node["box"].items()], node.get("score")
-    ([1.0, 2.0], None)
-    """
+    """A value inside a JSON file that knows where it is, so that errors can say it."""
 
     __slots__ = ("line", "path", "value", "where")
 

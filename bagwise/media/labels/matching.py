@@ -29,11 +29,6 @@ def match_files(
     """Files by the names that a tool wrote, and the names that mean no file.
 
     Files are relative to the gathered folder, which is called ``root``; many tables write that before names.
-
-    Examples
-    --------
-    >>> match_files(["/me/x/a.wav", "b", "c.wav"], ["x/a.wav", "x/b.wav"])
-    ({'/me/x/a.wav': 'x/a.wav', 'b': 'x/b.wav'}, ['c.wav'])
     """
     wanted = {name: plain_name(name) for name in dict.fromkeys(names)}
     found: dict[str, str] = {}
@@ -45,11 +40,9 @@ def match_files(
     )
     for name, plain in wanted.items():
         form = plain if plain in exact or not root else plain.removeprefix(f"{root}/")
-        if form in exact:
-            whole = [file for file in exact[form] if file == form]  # "a" itself before "a.wav"
-            file = _only(name, whole or exact[form])
-        else:
-            file = _tail(name, plain, by_name)
+        meant = exact.get(form, [])
+        meant = [form] if form in meant else meant  # "a" itself before "a.wav"
+        file = _only(name, meant) if meant else _tail(name, plain, by_name)
         if file is not None:
             found[name] = file
             strong.setdefault(file, name)

@@ -174,13 +174,7 @@ _MOST_PIXELS = 1 << 40
 
 
 def coco_mask(counts: str | Sequence[int], height: int, width: int) -> Mask:
-    """Read the run lengths of COCO: a list, or its compressed text; runs go down the columns.
-
-    Examples
-    --------
-    >>> coco_mask("5240O", 4, 4).ends.tolist(), coco_mask([5, 2, 4, 2, 3], 4, 4).area
-    ([5, 7, 11, 13, 16], 4.0)
-    """
+    """Read the run lengths of COCO: a list, or its compressed text; runs go down the columns."""
     _check_size(height, width)
     lengths = _uncompressed(counts) if isinstance(counts, str) else list(counts)
     if any(n < 0 for n in lengths):
@@ -234,14 +228,7 @@ class _Bits:
 
 
 def brush_mask(rle: Sequence[int], height: int, width: int) -> Mask:
-    """Read a brush stroke of Label Studio: four values a pixel, row by row; the fourth says whether it is in.
-
-    Examples
-    --------
-    >>> mask = brush_mask([0, 0, 0, 16, 57, 27, 252, 96, 17, 255, 206, 0], 2, 2)
-    >>> mask.contains(np.array([0.5, 1.5]), np.array([0.5, 0.5])).tolist()
-    [False, True]
-    """
+    """Read a brush stroke of Label Studio: four values a pixel, of which the fourth says if it is in."""
     _check_size(height, width)
     try:
         bits = _Bits(bytes(rle))

@@ -103,14 +103,7 @@ def _selection(table: Table, row: Row, file: str, label: str, several: bool) -> 
 
 
 def selections(spans: Sequence[Span], file: str) -> str:
-    """The text of a selection table for one recording.
-
-    Examples
-    --------
-    >>> found = [Span("a.wav", "wren", start=12.5, end=15.5, low=0, high=12000, score=0.91)]
-    >>> selections(found, "a.wav").splitlines()[1].split(chr(9))[3:]
-    ['12.500000', '15.500000', '0.0', '12000.0', 'a.wav', '12.500000', 'wren', '0.9100']
-    """
+    """The text of a selection table for one recording."""
     lines = ["\t".join(COLUMNS)]
     for k, span in enumerate(spans, 1):
         begin, end = f"{span.start:.6f}", f"{span.end:.6f}"
@@ -189,13 +182,7 @@ def _label(tokens: list[str], file: str, path: Path, line: int) -> Span | None:
 
 
 def track(spans: Sequence[Span], *, scores: bool = False, bands: bool = True) -> str:
-    r"""The text of a label track.
-
-    Examples
-    --------
-    >>> track([Span("a.wav", "wren", start=1, end=2.5, low=2000, high=8000, score=0.9)], scores=True)
-    '1.000000\t2.500000\twren (0.90)\n\\\t2000.000000\t8000.000000\n'
-    """
+    """The text of a label track."""
     lines = []
     for span in spans:
         text = one_line(span.label)

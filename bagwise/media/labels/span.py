@@ -58,13 +58,7 @@ class Mask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One label of a file or of a place in it; see the head of this module for the fields.
-
-    Examples
-    --------
-    >>> Span("a.wav", "wren", start=1.0, end=2.5).is_place, Span("a.wav", "wren").is_place
-    (True, False)
-    """
+    """One label of a file or of a place in it; see the head of this module for the fields."""
 
     file: str
     label: str | None
@@ -336,14 +330,7 @@ def _share_of_points(box: tuple[float, float, float, float], *shapes: list[Rings
 
 
 def contains(shape: list[Rings] | Mask, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Which points lie in a mask, or in one of several polygons with holes.
-
-    Examples
-    --------
-    >>> triangle = [[np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 4.0]])]]
-    >>> contains(triangle, np.array([1.0, 3.0]), np.array([1.0, 3.0])).tolist()
-    [True, False]
-    """
+    """Which points lie in a mask, or in one of several polygons with holes."""
     if isinstance(shape, Mask):
         return shape.contains(x, y)
     inside = np.zeros(len(x), dtype=bool)
@@ -359,13 +346,7 @@ def contains(shape: list[Rings] | Mask, x: np.ndarray, y: np.ndarray) -> np.ndar
 
 
 def area(shape: list[Rings] | Mask) -> float:
-    """Area of a mask or of polygons: their outer rings less their holes; polygons are taken as apart.
-
-    Examples
-    --------
-    >>> area([[np.array([[0.0, 0.0], [4.0, 0.0], [4.0, 2.0], [0.0, 2.0]])]])
-    8.0
-    """
+    """Area of a mask or of polygons: their outer rings less their holes; polygons are taken as apart."""
     if isinstance(shape, Mask):
         return shape.area
     total = 0.0

@@ -31,14 +31,7 @@ class Row(NamedTuple):
 
 
 class Table:
-    """A header and rows of text, with columns by lower-case name.
-
-    Examples
-    --------
-    >>> table = Table(Path("a.csv"), ["File", "Label"], [Row(["a.wav", "wren"], 2)])
-    >>> table.has("file", "label"), table.cell(table.rows[0], "label")
-    (True, 'wren')
-    """
+    """A header and rows of text, with columns by lower-case name."""
 
     def __init__(self, path: Path, header: list[str], rows: list[Row]) -> None:
         self.path, self.rows = path, rows

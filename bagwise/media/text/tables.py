@@ -27,14 +27,9 @@ def rows_of_table(
     id_column: str | None = None,
     encoding: str | None = None,
 ) -> tuple[list[tuple[str, str]], str | None]:
-    r"""Id and text of every row of a table, known by the suffix of its name, and what was guessed to read it.
+    """Id and text of every row of a table, known by the suffix of its name, and what was guessed to read it.
 
     Rows that no column names are numbered from 1.
-
-    Examples
-    --------
-    >>> rows_of_table("a.csv", b"id,text\n7,One bird.\n8,Two birds.\n")
-    ([('7', 'One bird.'), ('8', 'Two birds.')], None)
     """
     text, _, note = decode(content, encoding)
     kind = Path(name.lower().removesuffix(".gz")).suffix

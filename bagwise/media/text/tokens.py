@@ -73,14 +73,7 @@ def code_points(text: str) -> np.ndarray:
 
 
 def tokens(text: str, spans: np.ndarray, *, lowercase: bool = True) -> Tokens:
-    """Words of the parts of a text.
-
-    Examples
-    --------
-    >>> found = tokens("One two. A three.", np.array([[0, 8], [9, 17]]))
-    >>> found.letters.tobytes(), found.rows
-    (b'one two three ', array([0, 0, 1]))
-    """
+    """Words of the parts of a text."""
     if lowercase:  # as long as before: the one letter that would grow (İ) becomes a plain i
         text = text.replace("\u0130", "i").lower()
     codes = frozen(code_points(text))
