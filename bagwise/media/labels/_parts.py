@@ -106,6 +106,11 @@ class Node:
         for k, value in enumerate(self._expect(list, "a list")):
             yield Node(value, self.path, f"{self.where}[{k}]", self.line)
 
+    def each(self, key: str) -> Iterator[Node]:
+        """Values of the list under a key; none if there is no such key, or null."""
+        node = self.get(key)
+        return iter(()) if node is None else node.items()
+
     def pairs(self) -> Iterator[tuple[str, Node]]:
         """Keys and values of an object."""
         for key in self._expect(dict, "an object"):

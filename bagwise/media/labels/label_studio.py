@@ -55,8 +55,7 @@ def read_tasks(path: Path, value: Any, medium: str | None = None) -> Notes:
 
 def _answers(task: Node, keys: Sequence[str]) -> Iterator[Node]:
     for key in keys:
-        listed = task.get(key)
-        for answer in listed.items() if listed is not None else ():
+        for answer in task.each(key):
             if isinstance(answer.value, dict) and not answer.value.get("was_cancelled"):
                 yield answer
 

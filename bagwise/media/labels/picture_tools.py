@@ -50,11 +50,8 @@ def read_coco(path: Path, value: Any) -> Notes:
             raise image.wrong(f"the id {key!r} is used twice")
         files[key] = file
         notes.look(file)
-        labels = image.get("labels")
-        for label in labels.items() if labels is not None else ():
-            notes.spans.append(Span(file, label.text()))
-    categories = root.get("categories")
-    names = {} if categories is None else {_id(c["id"]): c["name"].text() for c in categories.items()}
+        notes.spans.extend(Span(file, label.text()) for label in image.each("labels"))
+    names = {_id(c["id"]): c["name"].text() for c in root.each("categories")}
     for note in root["annotations"].items():
         image_id, category = _id(note["image_id"]), _id(note["category_id"])
         if image_id not in files:
@@ -62,12 +59,9 @@ def read_coco(path: Path, value: Any) -> Notes:
         if category not in names:
             raise note.wrong(f"category_id {category!r} is not among the categories")
         if is_label(names[category]):
-            score = note.get("score")
-            place = _coco_place(note)
-            spans = Span(
-                files[image_id], names[category], score=None if score is None else score.number(), **place
-            )
-            notes.spans.append(spans)
+            score, place = note.get("score"), _coco_place(note)
+            place["score"] = None if score is None else score.number()
+            notes.spans.append(Span(files[image_id], names[category], **place))
     return notes
 
 
@@ -125,11 +119,7 @@ def image(number: int, file: str, size: tuple[float, float], whole: Sequence[str
 
 def annotation(number: int, image_id: int, category: int, span: Span) -> dict[str, Any]:
     """An entry of ``annotations``; parts that were joined are several polygons of one object."""
-    polygons: list[Rings]
-    if isinstance(span.outline, list):
-        polygons = span.outline
-    else:
-        polygons = [[box_corners(*span.box)]]
+    polygons = span.outline if isinstance(span.outline, list) else [[box_corners(*span.box)]]
     return {
         "id": number,
         "image_id": image_id,

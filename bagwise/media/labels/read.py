@@ -13,7 +13,6 @@ from pathlib import Path, PurePosixPath
 
 from bagwise.errors import DataError, in_one_line, listed
 from bagwise.media.labels._parts import json_of, text_of, xml_of
-from bagwise.media.labels.json_lines import read_lines, read_mapping
 from bagwise.media.labels.label_studio import is_tasks, read_tasks
 from bagwise.media.labels.matching import match_files
 from bagwise.media.labels.picture_tools import (
@@ -25,7 +24,7 @@ from bagwise.media.labels.picture_tools import (
     read_via,
     read_via_table,
 )
-from bagwise.media.labels.plain_table import plain_table
+from bagwise.media.labels.plain import plain_table, read_lines, read_mapping
 from bagwise.media.labels.slide_tools import is_geojson, read_geojson, read_xml
 from bagwise.media.labels.sound_tables import sound_table
 from bagwise.media.labels.sound_tools import is_track, read_selections, read_track

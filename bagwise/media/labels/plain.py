@@ -1,4 +1,4 @@
-"""Plain tables: a column with files; labels in one cell, in several columns, or one row each.
+"""Plain tables (files in a column, labels in one cell, in several columns, or one row each), and JSON lines.
 
 What is taken for what is decided by the names of the columns (lists below); a table without a header is known
 by a first cell that names a file. Nothing is guessed in silence: the kind of the notes says every choice.
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bagwise.errors import DataError, listed
-from bagwise.media.labels._parts import check_order, is_label, plain_name, split_labels
+from bagwise.io._source import json_lines
+from bagwise.media.labels._parts import Node, check_order, is_label, plain_name, split_labels
 from bagwise.media.labels.matching import match_files
 from bagwise.media.labels.span import Notes, Span
 from bagwise.media.labels.table import Row, Table
@@ -236,3 +237,98 @@ def _place(table: Table, row: Row, columns: dict[str, str]) -> dict[str, Any]:
     elif "x" in values and min(values["width"] or 0, values["height"] or 0) < 0:
         raise table.wrong(row, "a box with a negative side")
     return {**found, **values}
+
+
+# ----------------------------------------------------------------------
+# One JSON object per line: doccano, Prodigy, and plain ``{"file": ..., "labels": [...]}``
+#
+# doccano: ``label`` is a list of names (of the document) or of spans; ``entities`` the same with ids.
+# Prodigy: ``spans`` of accepted tasks; ``accept`` holds the choices. A rejected task says nothing.
+
+
+_FILE_KEYS = ("file", "filename", "file_name", "path", "name", "source", "audio", "image", "id")
+_LABEL_KEYS = ("labels", "label", "entities", "tags", "topics", "categories")
+
+
+def read_lines(path: Path, text: str, files: Sequence[str] = ()) -> Notes:
+    """What a file of JSON lines says."""
+    notes, own = Notes("JSON lines"), own_rows(path, files)
+    for number, (line, row) in enumerate(json_lines(text, path), 1):
+        node = Node(row, path, line=line)
+        if own:
+            node.value["file"] = own.get(number, f"#{number}")
+        if "spans" in node.value or "answer" in node.value or "accept" in node.value:
+            notes.kind = "Prodigy annotations"
+            _prodigy(notes, node)
+        else:
+            if "text" in node.value:
+                notes.kind = "doccano annotations"
+            _labelled(notes, node)
+    if not notes.spans:
+        raise DataError("holds no labelled line", path=path)
+    return notes
+
+
+def read_mapping(path: Path, value: Any) -> Notes:
+    """A plain object from files to labels, such as ``{"a.wav": ["wren"], "b.wav": "robin"}``."""
+    notes = Notes("JSON object from files to labels")
+    for file, node in Node(value, path).pairs():
+        notes.look(file)
+        labels = [node] if isinstance(node.value, str) else list(node.items())
+        notes.spans.extend(Span(file, label.text()) for label in labels if is_label(label.text()))
+    return notes
+
+
+def _file(node: Node) -> str:
+    meta = node.value.get("meta")
+    for about in (node.value, meta if isinstance(meta, dict) else {}):
+        for key in _FILE_KEYS:
+            value = about.get(key)
+            if isinstance(value, (str, int)) and not isinstance(value, bool) and value != "":
+                return str(value)
+    raise node.wrong('names no file; give it as "file"')
+
+
+def _labelled(notes: Notes, node: Node) -> None:
+    file = _file(node)
+    key = next((key for key in _LABEL_KEYS if node.value.get(key) is not None), None)
+    if key is None:
+        return
+    notes.look(file)
+    given = node[key]
+    for entry in [given] if isinstance(given.value, str) else given.items():
+        if isinstance(entry.value, (str, int)):
+            if is_label(entry.text()):
+                notes.spans.append(Span(file, entry.text()))
+            continue
+        if isinstance(entry.value, dict):
+            names = ("start_offset", "end_offset") if "start_offset" in entry.value else ("start", "end")
+            parts = [entry[name] for name in (*names, "label")]
+        else:
+            parts = list(entry.items())
+        if len(parts) != 3:
+            raise entry.wrong("expected [start, end, label]")
+        if is_label(parts[2].text()):
+            notes.spans.append(_characters(file, *parts))
+
+
+def _characters(file: str, start: Node, end: Node, label: Node) -> Span:
+    first, last = int(start.number()), int(end.number())
+    check_order(first, last, start.where or "a span", start.path, start.line)
+    return Span(file, label.text(), start_char=first, end_char=last)
+
+
+def _prodigy(notes: Notes, node: Node) -> None:
+    if node.value.get("answer", "accept") != "accept":
+        return
+    file = _file(node)
+    notes.look(file)
+    notes.spans.extend(Span(file, chosen.text()) for chosen in node.each("accept"))
+    if node.get("accept") is None and isinstance(node.value.get("label"), str):
+        notes.spans.append(Span(file, node["label"].text()))
+    for span in node.each("spans"):
+        notes.spans.append(_characters(file, *(span[key] for key in ("start", "end", "label"))))
+    for span in node.each("audio_spans"):
+        name, begin, end = span["label"].text(), span["start"].number(), span["end"].number()
+        check_order(begin, end, span.where, span.path, span.line)
+        notes.spans.append(Span(file, name, start=begin, end=end))
