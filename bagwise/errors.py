@@ -48,15 +48,18 @@ def listed(
     return ", ".join(map(show, names[:most])) + more
 
 
-def in_one_line(what: object, most: int = 200) -> str:
-    r"""Words, or what an error says, in one line of at most so many letters; its kind where it says nothing.
+def in_one_line(what: object, most: int = 200, *, named: bool = False) -> str:
+    r"""Words, or what an error says, in one line of at most so many letters.
+
+    An error that says nothing is called by its kind, one that is to be ``named`` in any case.
 
     Examples
     --------
-    >>> in_one_line(ValueError("no such\n thing")), in_one_line(KeyboardInterrupt()), in_one_line("aaaa", 3)
-    ('no such thing', 'KeyboardInterrupt', 'aaa...')
+    >>> in_one_line(ValueError("no\n thing")), in_one_line(KeyError(3), named=True), in_one_line("aaaa", 3)
+    ('no thing', 'KeyError: 3', 'aaa...')
     """
-    words = " ".join(str(what).split()) or type(what).__name__
+    kind = type(what).__name__
+    words = " ".join((f"{kind}: {what}" if named else str(what)).split()) or kind
     return words if len(words) <= most else f"{words[:most]}..."
 
 

@@ -363,7 +363,7 @@ def made(maker: ToBags, k: int, source: Any, settings: str | None) -> tuple[int,
     except OSError as error:
         return k, f"cannot be read: {error.strerror or error}"
     except Exception as error:  # decoders fail in their own ways; one file must not end the rest
-        return k, f"cannot be decoded ({in_one_line(f'{type(error).__name__}: {error}')})"
+        return k, f"cannot be decoded ({in_one_line(error, named=True)})"
     if not parts:
         return k, "holds nothing to make a bag from"
     if not maker.may_be_empty:

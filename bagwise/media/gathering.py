@@ -136,25 +136,20 @@ def collect(
     folders: Paths,
     labels: str | PathLike[str] | None = None,
     *,
-    medium: str | None = None,
-    params: Mapping[str, Any] | None = None,
-    n_jobs: int | None = None,
     strict: bool = False,
-    cache: Cache = True,
     options: Mapping[str, Any] | None = None,
     transformer: ToBags | None = None,
-    leave_out: Sequence[str | PathLike[str]] = (),
     say: Callable[[str], None] = lambda line: None,
     step: Callable[..., None] | None = None,
+    **how: Any,
 ) -> Gathered:
     """Do the work of `gather`, and return what could not be gathered beside what could.
 
-    A fitted transformer, as a model keeps it, may stand in place of ``medium`` and ``params``. Files to leave
-    out are no media, such as the one that is to be written. ``say`` is called with each line that says what
-    was found, before the work begins, ``step(1, file, total)`` after each file.
+    A fitted transformer, as a model keeps it, may stand in place of ``medium`` and ``params``. ``say`` is
+    called with each line that says what was found, before the work begins, ``step(1, file, total)`` after
+    each file; the rest is for `begin`.
     """
-    more = {"n_jobs": n_jobs, "cache": cache_place(cache)}
-    found, maker = begin(folders, labels, medium, params, transformer, leave_out, more)
+    found, maker = begin(folders, labels, transformer, **how)
     said = [found.said]
     say(found.said)
     total = len(found.files)
@@ -192,13 +187,16 @@ def collect(
 def begin(
     folders: Paths,
     labels: Any,
-    medium: str | None,
-    params: Mapping[str, Any] | None,
-    transformer: ToBags | None,
-    leave_out: Sequence[str | PathLike[str]],
-    more: dict[str, Any],
+    transformer: ToBags | None = None,
+    *,
+    medium: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    n_jobs: int | None = None,
+    cache: Cache = True,
+    leave_out: Sequence[str | PathLike[str]] = (),
 ) -> tuple[Found, ToBags]:
-    """The files, and what makes bags from them."""
+    """The files, and what makes bags from them; left out are such as the file that is to be written."""
+    more = {"n_jobs": n_jobs, "cache": cache_place(cache)}
     wanted = medium if transformer is None else type(transformer)
     tables = label_tables(labels, medium if transformer is None else transformer.medium, folders)
     found = recognise(folders, wanted, leave_out=[*tables, *leave_out])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
 from typing import Any
 
@@ -13,7 +13,7 @@ from bagwise.bags.dataset import Dataset
 from bagwise.base.blocks import evenly
 from bagwise.errors import DataError
 from bagwise.media.base import ToBags
-from bagwise.media.gathering import Cache, begin, cache_place, check_strictly, learn, none_readable, read_for
+from bagwise.media.gathering import begin, check_strictly, learn, none_readable, read_for
 from bagwise.media.labels import instance_labels
 from bagwise.media.parts import NamedPart, Source, Unreadable
 from bagwise.media.recipe import Paths, recipe_of
@@ -45,18 +45,13 @@ class Pieces:
         folders: Paths,
         labels: str | PathLike[str] | None = None,
         *,
-        medium: str | None = None,
-        params: Mapping[str, Any] | None = None,
-        n_jobs: int | None = None,
         strict: bool = False,
-        cache: Cache = True,
         options: Mapping[str, Any] | None = None,
-        leave_out: Sequence[str | PathLike[str]] = (),
         say: Callable[[str], None] = lambda line: None,
         step: Callable[..., None] | None = None,
+        **how: Any,
     ) -> None:
-        more = {"n_jobs": n_jobs, "cache": cache_place(cache)}
-        self.found, self.maker = begin(folders, labels, medium, params, None, leave_out, more)
+        self.found, self.maker = begin(folders, labels, **how)
         self.labels, self.strict, self._step = labels, strict, step
         self.said = [self.found.said]
         say(self.found.said)

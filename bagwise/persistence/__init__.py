@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 import sklearn
 
-from bagwise.errors import DataError, UnsafeFileError, warn
+from bagwise.errors import DataError, UnsafeFileError, in_one_line, warn
 from bagwise.persistence._archive import (
     FACTS,
     SCHEMA,
@@ -145,14 +145,16 @@ def _read(file: BinaryIO, max_bytes: int | None) -> tuple[dict[str, Any], Any]:
     except DataError:
         raise
     except Exception as error:  # a damaged archive fails in many ways
-        raise DataError(f"not a model file, or damaged ({_one_line(error)})") from None
+        raise DataError(f"not a model file, or damaged ({in_one_line(error, 300, named=True)})") from None
     names = _refuse_foreign(content)
     try:
         # the names in this file, not all that may be in one: skops goes through them for every word of a list
         return facts, skops.io.load(content, trusted=names)
     except Exception as error:
         written_by = facts.get("versions") or "unknown versions"
-        raise DataError(f"cannot be loaded (written by {written_by}): {_one_line(error)}") from None
+        raise DataError(
+            f"cannot be loaded (written by {written_by}): {in_one_line(error, 300, named=True)}"
+        ) from None
 
 
 def _by_public_names(archive: zipfile.ZipFile) -> BinaryIO | None:
@@ -171,7 +173,7 @@ def _refuse_foreign(content: BinaryIO) -> list[str]:
     try:
         names = skops.io.get_untrusted_types(file=content)  # type: ignore[arg-type]
     except Exception as error:
-        raise DataError(f"not a model file of bagwise ({_one_line(error)})") from None
+        raise DataError(f"not a model file of bagwise ({in_one_line(error, 300, named=True)})") from None
     if foreign := set(names) - trusted():
         raise UnsafeFileError(f"holds foreign types, refused: {', '.join(sorted(foreign))}")
     return names
@@ -189,10 +191,6 @@ def _warn_of_versions(written: dict[str, str], path: str | PathLike[str]) -> Non
         warn(
             f"{path} was written by {' and '.join(other)}; its answers may differ: fit it anew if in doubt",
         )
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
 def _versions() -> dict[str, str]:
