@@ -33,13 +33,6 @@ def is_coco(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("images"), list) and "annotations" in value
 
 
-def is_results(value: Any) -> bool:
-    """Whether a JSON value is COCO's bare list of results, which names neither files nor categories."""
-    return (
-        isinstance(value, list) and bool(value) and isinstance(value[0], dict) and "category_id" in value[0]
-    )
-
-
 def read_coco(path: Path, value: Any) -> Notes:
     """What a data set of COCO says."""
     notes, root = Notes("COCO annotations"), Node(value, path)
@@ -251,7 +244,7 @@ def brush_mask(rle: Sequence[int], height: int, width: int) -> Mask:
 
 _ATTRIBUTES = ("label", "labels", "class", "classes", "species", "category", "name", "type", "object")
 _OF_FILES = ("label", "labels", "class", "classes", "species", "tags", "categories", "topics")
-_CSV = ("filename", "region_count", "region_shape_attributes", "region_attributes")
+VIA_COLUMNS = ("region_count", "region_shape_attributes", "region_attributes")
 
 
 def is_via(value: Any) -> bool:
@@ -260,11 +253,6 @@ def is_via(value: Any) -> bool:
         return True
     first = next(iter(value.values()), None) if isinstance(value, dict) else None
     return isinstance(first, dict) and "regions" in first and "filename" in first
-
-
-def is_via_table(table: Table) -> bool:
-    """Whether a table has VIA's columns."""
-    return table.has(*_CSV[1:]) and table.first("filename", "#filename") is not None
 
 
 def read_via(path: Path, value: Any) -> Notes:
@@ -297,21 +285,11 @@ def read_via_table(table: Table) -> Notes:
         _whole(notes, file, cell("file_attributes"))
         if cell("region_shape_attributes").value:
             _region(notes, file, cell("region_shape_attributes"), cell("region_attributes"))
-    notes.spans = _once(notes.spans)
+    once: dict[Any, Span] = {}  # labels of whole files, though every region of the file repeats them
+    for k, span in enumerate(notes.spans):
+        once.setdefault(k if span.is_place else (span.file, span.label), span)
+    notes.spans = list(once.values())
     return notes
-
-
-def _once(spans: list[Span]) -> list[Span]:
-    """Labels of whole files once, though every region of the file repeats them."""
-    seen: set[tuple[str, str | None]] = set()
-    kept = []
-    for span in spans:
-        key = (span.file, span.label)
-        if span.is_place or key not in seen:
-            kept.append(span)
-        if not span.is_place:
-            seen.add(key)
-    return kept
 
 
 def _whole(notes: Notes, file: str, attributes: Node | None) -> None:

@@ -16,10 +16,9 @@ from bagwise.media.labels._parts import json_of, text_of, xml_of
 from bagwise.media.labels.label_studio import is_tasks, read_tasks
 from bagwise.media.labels.matching import match_files
 from bagwise.media.labels.picture_tools import (
+    VIA_COLUMNS,
     is_coco,
-    is_results,
     is_via,
-    is_via_table,
     read_coco,
     read_via,
     read_via_table,
@@ -218,7 +217,8 @@ def _json(path: Path, value: object, root: Path | None, medium: str | None) -> N
         return read_geojson(path, value, root)
     if is_via(value):
         return read_via(path, value)
-    if is_results(value):
+    first = value[0] if isinstance(value, list) and value else None
+    if isinstance(first, dict) and "category_id" in first:
         raise DataError("a bare list of COCO results names no files; give the data set's JSON", path=path)
     if value == []:
         if medium in ("slide", "embeddings"):
@@ -255,7 +255,7 @@ def _table(table: Table, root: Path | None, files: list[str], options: dict) -> 
     chosen = options["label_columns"]
     if table.has("begin time (s)", "end time (s)"):
         return read_selections(table, root, chosen[0] if chosen else None)
-    if is_via_table(table):
+    if table.has(*VIA_COLUMNS) and table.first("filename", "#filename") is not None:
         return read_via_table(table)
     if not options["file_column"] and not chosen:
         notes = sound_table(table)
