@@ -49,6 +49,21 @@ def listed(
     return ", ".join(map(show, names[:most])) + more
 
 
+def in_one_line(what: object, most: int = 200, *, named: bool = False) -> str:
+    r"""Words, or what an error says, in one line of at most so many letters.
+
+    An error that says nothing is called by its kind, one that is to be ``named`` in any case.
+
+    Examples
+    --------
+    >>> in_one_line(ValueError("no\n thing")), in_one_line(KeyError(3), named=True), in_one_line("aaaa", 3)
+    ('no thing', 'KeyError: 3', 'aaa...')
+    """
+    kind = type(what).__name__
+    words = " ".join((f"{kind}: {what}" if named else str(what)).split()) or kind
+    return words if len(words) <= most else f"{words[:most]}..."
+
+
 class BagwiseError(Exception):
     """Anything that bagwise refuses to do; the message says what was expected, what came, and what to do."""
 

@@ -16,7 +16,7 @@ from numpy.lib import format as npy
 from scipy import sparse
 
 from bagwise.bags._rows import checked_csr, first_not_finite
-from bagwise.errors import DataError, quoted
+from bagwise.errors import DataError, in_one_line, quoted
 from bagwise.utils.files import check_file, disk_full, lock
 
 
@@ -180,9 +180,8 @@ def _open(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     except DataError:
         raise
     except Exception as error:  # what a parser raises over hostile bytes is nobody's contract
-        reason = " ".join(str(error).split())[:200]
         raise DataError(
-            f"not a folder of saved bags ({type(error).__name__}: {reason})", path=folder
+            f"not a folder of saved bags ({in_one_line(error, named=True)})", path=folder
         ) from None
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import expit
 
 from bagwise.actions.running import runs
+from bagwise.errors import in_one_line
 from bagwise.inspection import label_names, last_estimator, scores_and_labels
 
 _BLOCK = 20_000  # instances scored at a time: small, so that the first page has answers soon
@@ -53,7 +54,7 @@ class Answers:
                 if self.stopped:
                     return
         except Exception as error:
-            self.failed = " ".join(f"{error}".split())[:500] or type(error).__name__
+            self.failed = in_one_line(error, 500)
 
     def steps(self) -> Iterator[int]:
         """Score block by block; gives the number of bags done after each."""

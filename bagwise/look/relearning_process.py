@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.actions.data import check_target
-from bagwise.errors import BagwiseError
+from bagwise.errors import BagwiseError, in_one_line
 from bagwise.look.answers import Answers
 from bagwise.look.relearning import model_beside, relearn, takes_parts
 from bagwise.look.session import Session, open_session
@@ -195,6 +195,6 @@ def child() -> None:
     except Exception as error:
         if not isinstance(error, (BagwiseError, OSError, MemoryError)):
             traceback.print_exc()
-        say({"error": " ".join(str(error).split())[:500] or type(error).__name__})
+        say({"error": in_one_line(error, 500)})
     tell.flush()
     os._exit(0)  # threads of libraries may wait

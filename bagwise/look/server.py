@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from bagwise.errors import BagwiseError
+from bagwise.errors import BagwiseError, in_one_line
 from bagwise.look.exporting import export
 from bagwise.look.guard import Guard
 from bagwise.look.page import TYPES, static_files
@@ -226,7 +226,7 @@ def _guarded(ask: Callable[[Request], Response]) -> Callable[[Request], Response
             return ask(request)
         except BagwiseError as error:
             missing = request.url.path.startswith("/media/")
-            return answer({"error": " ".join(str(error).split())}, 404 if missing else 400)
+            return answer({"error": in_one_line(error, 500)}, 404 if missing else 400)
 
     return asked
 

@@ -22,7 +22,7 @@ from bagwise.base import BagTransformer, Traits, refuse_non_finite
 from bagwise.base.blocks import is_sharded
 from bagwise.base.parameters import JOBS, Anything, Choice, Rules, check_parameters
 from bagwise.compute.threads import stream
-from bagwise.errors import BagwiseError, DataError
+from bagwise.errors import BagwiseError, DataError, in_one_line
 from bagwise.media.parts import (
     NAMED,
     NamedPart,
@@ -196,14 +196,8 @@ class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-a
     ) -> tuple[list[NamedPart], list[Unreadable]]:
         """Named parts of all sources in their order, and the files that gave none.
 
-        Parameters
-        ----------
-        sources : sequence
-            Paths, `Source` (a path and a name), or things in memory.
-        step : callable, optional
-            Called after each source, with ``steps=1`` and the name of the source.
-        strict : bool, default=False
-            Whether to raise at the first file that cannot be read.
+        Sources are paths, `Source` (a path and a name), or things in memory. ``step(1, name)`` is called
+        after each; if ``strict``, the first file that cannot be read is an error.
         """
         settings = None if self.cheap or self.cache is None else self.fingerprint()
         maker = type(self)(**self.get_params(deep=False))  # what was learned need not travel
@@ -212,7 +206,10 @@ class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-a
             (maker, k, os.fspath(source) if is_file[k] else source, settings)
             for k, source in enumerate(sources)
         )
-        names = [self._name(source, k) for k, source in enumerate(sources)]
+        names = [f"#{k}" for k in range(len(sources))]  # of things in memory
+        for k, source in enumerate(sources):
+            if is_file[k]:
+                names[k] = source.name if isinstance(source, Source) else Path(os.fspath(source)).as_posix()
         found: list[Any] = [None] * len(sources)
         for k, parts in stream(made, tasks, 1 if self.cheap else self.n_jobs):
             found[k] = parts
@@ -276,12 +273,6 @@ class ToBags(BagTransformer, auto_wrap_output_keys=None):  # type: ignore[call-a
             return None
 
     # ------------------------------------------------------------------ inside
-
-    def _name(self, source: Any, k: int) -> str:
-        """What the bag of a source is called; things in memory are numbered."""
-        if isinstance(source, Source):
-            return source.name
-        return Path(os.fspath(source)).as_posix() if self._is_path(source) else f"#{k}"
 
     def _check(self) -> None:
         check_parameters(self, self._parameters)
@@ -372,7 +363,7 @@ def made(maker: ToBags, k: int, source: Any, settings: str | None) -> tuple[int,
     except OSError as error:
         return k, f"cannot be read: {error.strerror or error}"
     except Exception as error:  # decoders fail in their own ways; one file must not end the rest
-        return k, f"cannot be decoded ({' '.join(f'{type(error).__name__}: {error}'.split())[:200]})"
+        return k, f"cannot be decoded ({in_one_line(error, named=True)})"
     if not parts:
         return k, "holds nothing to make a bag from"
     if not maker.may_be_empty:

@@ -136,34 +136,20 @@ def collect(
     folders: Paths,
     labels: str | PathLike[str] | None = None,
     *,
-    medium: str | None = None,
-    params: Mapping[str, Any] | None = None,
-    n_jobs: int | None = None,
     strict: bool = False,
-    cache: Cache = True,
     options: Mapping[str, Any] | None = None,
     transformer: ToBags | None = None,
-    leave_out: Sequence[str | PathLike[str]] = (),
     say: Callable[[str], None] = lambda line: None,
     step: Callable[..., None] | None = None,
+    **how: Any,
 ) -> Gathered:
     """Do the work of `gather`, and return what could not be gathered beside what could.
 
-    Parameters
-    ----------
-    folders, labels, medium, params, n_jobs, strict, cache, options
-        As in `gather`.
-    transformer : ToBags, optional
-        A fitted transformer in place of ``medium`` and ``params``, as a model keeps it.
-    leave_out : sequence of paths
-        Files that are no media, such as the one that is to be written.
-    say : callable, optional
-        Called with each line that says what was found, before the work begins.
-    step : callable, optional
-        Called as ``step(1, file, total)`` after each file.
+    A fitted transformer, as a model keeps it, may stand in place of ``medium`` and ``params``. ``say`` is
+    called with each line that says what was found, before the work begins, ``step(1, file, total)`` after
+    each file; the rest is for `begin`.
     """
-    more = {"n_jobs": n_jobs, "cache": cache_place(cache)}
-    found, maker = begin(folders, labels, medium, params, transformer, leave_out, more)
+    found, maker = begin(folders, labels, transformer, **how)
     said = [found.said]
     say(found.said)
     total = len(found.files)
@@ -177,8 +163,13 @@ def collect(
     paths = {file.name: file.path for file in found.files}
     recipe = recipe_of(maker) if transformer is None else None
     if labels is None:
-        if transformer is None:
-            advise(bags, say)
+        # folders could be labels, where they look so; nothing is taken that was not asked for
+        names = (
+            [] if transformer is not None else read_labels(None, [str(i) for i in bags.bag_ids]).label_names
+        )
+        if names:
+            words = "no labels given; --labels folders would take the names of the folders"
+            say(f"{words}: {listed(names, NAMED)}")
         return Gathered(Dataset(bags, recipe=recipe), said, unreadable, [], [], _empty(bags), paths)
     failed = [file.path for file in unreadable]
     names = [*map(str, bags.bag_ids), *failed]
@@ -196,13 +187,16 @@ def collect(
 def begin(
     folders: Paths,
     labels: Any,
-    medium: str | None,
-    params: Mapping[str, Any] | None,
-    transformer: ToBags | None,
-    leave_out: Sequence[str | PathLike[str]],
-    more: dict[str, Any],
+    transformer: ToBags | None = None,
+    *,
+    medium: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    n_jobs: int | None = None,
+    cache: Cache = True,
+    leave_out: Sequence[str | PathLike[str]] = (),
 ) -> tuple[Found, ToBags]:
-    """The files, and what makes bags from them."""
+    """The files, and what makes bags from them; left out are such as the file that is to be written."""
+    more = {"n_jobs": n_jobs, "cache": cache_place(cache)}
     wanted = medium if transformer is None else type(transformer)
     tables = label_tables(labels, medium if transformer is None else transformer.medium, folders)
     found = recognise(folders, wanted, leave_out=[*tables, *leave_out])
@@ -283,14 +277,6 @@ def labelled(bags: Bags, found: Labels, path: Any) -> Dataset:
     label_names = tuple(found.label_names)
     places = instance_labels(found.spans, bags, label_names) if found.spans else None
     return Dataset(bags, sets, label_names, instance_Y=places)
-
-
-def advise(bags: Bags, say: Callable[[str], None]) -> None:
-    """Say that folders could be labels, where they look so; nothing is taken that was not asked for."""
-    names = read_labels(None, [str(name) for name in bags.bag_ids]).label_names
-    if names:
-        shown = listed(names, NAMED)
-        say(f"no labels given; --labels folders would take the names of the folders: {shown}")
 
 
 def label_tables(

@@ -35,19 +35,12 @@ _LAYOUT = 2  # of what is kept of a part
 class Part(NamedTuple):
     """One bag: its instances, and where each lies.
 
-    Parameters
-    ----------
-    X : float32 array or CSR of shape (n_instances, n_features)
-        Descriptions of the instances.
-    places : mapping of str to array
-        Columns of `bagwise.media.places` without ``file``, which the base adds; the same for all parts.
-    notes : tuple of str
-        What was guessed or left out in reading, as the rest of a sentence about the file: "is not UTF-8; read
-        as Windows-1252". Files with the same note are named together in one warning.
+    Notes say what was guessed or left out in reading, as the rest of a sentence about the file: "is not
+    UTF-8; read as Windows-1252". Files with the same note are named together in one warning.
     """
 
-    X: Any
-    places: dict[str, np.ndarray]
+    X: Any  # descriptions of the instances, float32 array or CSR (n_instances, n_features)
+    places: dict[str, np.ndarray]  # columns of `bagwise.media.places` but ``file``, which the base adds
     notes: tuple[str, ...] = ()
 
 
@@ -246,7 +239,7 @@ def kept_or_made(
     key = f"{key[:2]}/{key[2:]}"  # no folder gets too many files
     kept = entries.get(key)
     if kept is not None:
-        return [(name, _restored(part)) for name, part in kept]
+        return [(name, _restored(**part)) for name, part in kept]
     parts = make()
     try:
         entries.put(key, [(name, _plain(part)) for name, part in parts])
@@ -267,7 +260,6 @@ def _plain(part: Part) -> dict[str, Any]:
     }
 
 
-def _restored(kept: dict[str, Any]) -> Part:
-    X = checked_csr(*kept["X"]) if isinstance(kept["X"], tuple) else kept["X"]
-    places = {k: np.array(v, dtype=object) if isinstance(v, list) else v for k, v in kept["places"].items()}
-    return Part(X, places, kept["notes"])
+def _restored(X: Any, places: dict[str, Any], notes: tuple[str, ...]) -> Part:
+    places = {k: np.array(v, dtype=object) if isinstance(v, list) else v for k, v in places.items()}
+    return Part(checked_csr(*X) if isinstance(X, tuple) else X, places, notes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
 from typing import Any
 
@@ -13,7 +13,7 @@ from bagwise.bags.dataset import Dataset
 from bagwise.base.blocks import evenly
 from bagwise.errors import DataError
 from bagwise.media.base import ToBags
-from bagwise.media.gathering import Cache, begin, cache_place, check_strictly, learn, none_readable, read_for
+from bagwise.media.gathering import begin, check_strictly, learn, none_readable, read_for
 from bagwise.media.labels import instance_labels
 from bagwise.media.parts import NamedPart, Source, Unreadable
 from bagwise.media.recipe import Paths, recipe_of
@@ -28,15 +28,7 @@ class Pieces:
     """Bags of raw files, some files at a time, with labels and recipe; see `bagwise.media.gather`.
 
     Where something is learned (a vocabulary), it is learned from up to `MOST_LEARNED` files, evenly spaced.
-
-    Parameters
-    ----------
-    folders, labels, medium, params, n_jobs, strict, cache, options
-        As in `bagwise.media.gather`.
-    leave_out : sequence of paths
-        Files and folders that are no media, such as the one that is to be written.
-    say, step : callable, optional
-        Told what was found, and of every file done, as in `bagwise.media.gathering.collect`.
+    What `gather` does not take is as in `bagwise.media.gathering.collect`.
 
     Attributes
     ----------
@@ -46,16 +38,6 @@ class Pieces:
         All labels; empty without labels.
     said, unreadable, without_labels, without_files, empty : list
         As in `Gathered`; complete when all pieces are through.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from bagwise.datasets import make_documents
-    >>> folder = tempfile.mkdtemp()
-    >>> _ = make_documents(f"{folder}/articles", 4, labels=f"{folder}/topics.csv")
-    >>> pieces = Pieces(f"{folder}/articles", f"{folder}/topics.csv", cache=False)
-    >>> [len(piece) for piece in pieces]
-    [4]
     """
 
     def __init__(
@@ -63,18 +45,13 @@ class Pieces:
         folders: Paths,
         labels: str | PathLike[str] | None = None,
         *,
-        medium: str | None = None,
-        params: Mapping[str, Any] | None = None,
-        n_jobs: int | None = None,
         strict: bool = False,
-        cache: Cache = True,
         options: Mapping[str, Any] | None = None,
-        leave_out: Sequence[str | PathLike[str]] = (),
         say: Callable[[str], None] = lambda line: None,
         step: Callable[..., None] | None = None,
+        **how: Any,
     ) -> None:
-        more = {"n_jobs": n_jobs, "cache": cache_place(cache)}
-        self.found, self.maker = begin(folders, labels, medium, params, None, leave_out, more)
+        self.found, self.maker = begin(folders, labels, **how)
         self.labels, self.strict, self._step = labels, strict, step
         self.said = [self.found.said]
         say(self.found.said)

@@ -72,16 +72,7 @@ def places_of(medium: str) -> str:
 
 
 def make_transformer(medium: str, params: Mapping[str, Any] | None = None, **more: Any) -> ToBags:
-    """A transformer by medium; a wrong parameter is an error that lists the right ones.
-
-    Parameters
-    ----------
-    medium : str
-        Such as "audio".
-    params : mapping, optional
-        Parameters of the transformer.
-    **more
-        ``n_jobs`` and ``cache``.
+    """A transformer by medium, with ``n_jobs`` and ``cache``; an error of a parameter lists the right ones.
 
     Examples
     --------
@@ -104,19 +95,7 @@ def make_transformer(medium: str, params: Mapping[str, Any] | None = None, **mor
 
 
 def recipe_of(transformer: ToBags) -> dict[str, Any]:
-    """The recipe of a transformer (fitted, if it learns).
-
-    Raises
-    ------
-    DataError
-        If a parameter is a function or another thing that no file can keep.
-
-    Examples
-    --------
-    >>> recipe = recipe_of(make_transformer("text", {"cut": "paragraphs"}))
-    >>> recipe["medium"], recipe["params"]["cut"], transformer_of(recipe)
-    ('text', 'paragraphs', TextToBags(cut='paragraphs'))
-    """
+    """The recipe of a transformer (fitted, if it learns), refused where no file can keep a parameter."""
     params = {k: v for k, v in transformer.get_params(deep=False).items() if k not in ELSEWHERE}
     for name, value in params.items():
         try:
@@ -141,13 +120,7 @@ def recipe_of(transformer: ToBags) -> dict[str, Any]:
 
 
 def transformer_of(recipe: Mapping[str, Any], **more: Any) -> ToBags:
-    """The transformer that a recipe describes, ready to transform.
-
-    Raises
-    ------
-    DataError
-        If the recipe is not one, or was written for another revision of the description.
-    """
+    """The transformer that a recipe describes, ready to transform; refused if it is of another revision."""
     try:
         medium, params, revision = recipe["medium"], dict(recipe["params"]), recipe["revision"]
         cls = transformer_class(medium)
@@ -180,13 +153,7 @@ def transformer_of(recipe: Mapping[str, Any], **more: Any) -> ToBags:
 
 
 def describe(recipe: Mapping[str, Any]) -> str:
-    """A recipe in one line: the medium and the parameters that are not at their defaults.
-
-    Examples
-    --------
-    >>> describe({"medium": "unheard", "params": {"window": 3.0}})
-    'unheard: window=3.0'
-    """
+    """A recipe in one line: the medium and the parameters that are not at their defaults."""
     params = dict(recipe.get("params") or {})
     try:
         cls = transformer_class(recipe["medium"])
@@ -261,31 +228,10 @@ class Found(NamedTuple):
 def recognise(
     folders: Paths, medium: str | type[ToBags] | None = None, *, leave_out: Iterable[str | PathLike[str]] = ()
 ) -> Found:
-    """Find the files of a medium in folders (or among files).
+    """Find the files of a medium in folders, searched to their depths, or among files.
 
-    Parameters
-    ----------
-    folders : path or sequence of paths
-        Folders, which are searched to their depths, or files.
-    medium : str or subclass of ToBags, optional
-        The medium; by default what nearly all files are. A notice among recordings does not matter, as many
-        texts as recordings do.
-    leave_out : paths
-        Files that are none of them, such as the table of labels.
-
-    Raises
-    ------
-    DataError
-        If there are no files of any medium (or of this one), or several media and no clear majority.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> for name in ("a.wav", "b.flac", "c.wav", "cover.svg"):
-    ...     (folder / name).touch()
-    >>> recognise(folder).said
-    'found 3 audio files (2 .wav, 1 .flac); passed over 1 other file (1 .svg)'
+    By default the medium is what nearly all files are: a notice among recordings does not matter, as many
+    texts as recordings do. Files to leave out are none of them, such as the table of labels.
     """
     all_files = find_files(folders, leave_out=leave_out)
     named = [folders] if isinstance(folders, (str, PathLike)) else list(folders)

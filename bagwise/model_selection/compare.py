@@ -21,7 +21,7 @@ from bagwise.bags import Bags, MultiViewBags, instance_rows
 from bagwise.bags.labels import label_matrix
 from bagwise.base import is_list_of_bags
 from bagwise.compute.threads import stream
-from bagwise.errors import DataError
+from bagwise.errors import DataError, in_one_line
 from bagwise.inspection import annotate, last_estimator, scores_and_labels
 from bagwise.metrics import evaluate, instance_accuracy
 from bagwise.model_selection.comparison import Comparison, Fit
@@ -210,7 +210,7 @@ def _fit_one(
             measures = _measure(fresh, bags, targets, instance_Y, train, test)
     except (ValueError, TypeError, MemoryError, np.linalg.LinAlgError) as error:
         seconds, cpu_seconds = time.perf_counter() - clock, time.process_time() - cpu
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = in_one_line(error, 500, named=True)
         return (name, repeat, fold), Fit(name, repeat, fold, {}, seconds, cpu_seconds, reason)
     return (name, repeat, fold), Fit(name, repeat, fold, measures, seconds, cpu_seconds, "")
 

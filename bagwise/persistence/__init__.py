@@ -21,7 +21,7 @@ import numpy as np
 import scipy
 import sklearn
 
-from bagwise.errors import DataError, UnsafeFileError, warn
+from bagwise.errors import DataError, UnsafeFileError, in_one_line, warn
 from bagwise.persistence._places import STATE, renamed, skops, trusted
 from bagwise.persistence._structures import check_answers, check_parts
 from bagwise.utils.files import replacing
@@ -172,14 +172,16 @@ def _read(file: BinaryIO, max_bytes: int | None) -> tuple[dict[str, Any], Any]:
     except DataError:
         raise
     except Exception as error:  # a damaged archive fails in many ways
-        raise DataError(f"not a model file, or damaged ({_one_line(error)})") from None
+        raise DataError(f"not a model file, or damaged ({in_one_line(error, 300, named=True)})") from None
     names = _refuse_foreign(file)
     try:
         # the names in this file, not all that may be in one: skops goes through them for every word of a list
         return facts, skops.io.load(file, trusted=names)
     except Exception as error:
         written_by = facts.get("versions") or "unknown versions"
-        raise DataError(f"cannot be loaded (written by {written_by}): {_one_line(error)}") from None
+        raise DataError(
+            f"cannot be loaded (written by {written_by}): {in_one_line(error, 300, named=True)}"
+        ) from None
 
 
 def _refuse_foreign(content: BinaryIO) -> list[str]:
@@ -187,14 +189,10 @@ def _refuse_foreign(content: BinaryIO) -> list[str]:
     try:
         names = skops.io.get_untrusted_types(file=content)  # type: ignore[arg-type]
     except Exception as error:
-        raise DataError(f"not a model file of bagwise ({_one_line(error)})") from None
+        raise DataError(f"not a model file of bagwise ({in_one_line(error, 300, named=True)})") from None
     if foreign := set(names) - trusted():
         raise UnsafeFileError(f"holds foreign types, refused: {', '.join(sorted(foreign))}")
     return names
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
 # ---------------------------------------------------------------------- the archive

@@ -33,26 +33,18 @@ from bagwise.media.audio.describe import Grid
 
 
 class Cut(NamedTuple):
-    """Pieces of the same number of frames, cut together.
+    """Pieces of the same number of frames, cut together."""
 
-    Parameters
-    ----------
-    P : float32 array of shape (n, n_frames, n_bins)
-        Powers, zero where a frame and bin are no part of the piece.
-    start, end : float64 arrays of shape (n,)
-        Samples at the working rate, from the begin of the recording; halves are possible.
-    low, high : float64 arrays of shape (n,)
-        Hz.
-    samples : list of float32 arrays, or None
-        What was recorded between start and end, where it was asked for.
-    """
-
-    P: np.ndarray
-    start: np.ndarray
+    P: (
+        np.ndarray
+    )  # powers (n, n_frames, n_bins), float32; zero where a frame and bin are no part of the piece
+    start: (
+        np.ndarray
+    )  # (n,) samples at the working rate, from the begin of the recording; halves are possible
     end: np.ndarray
-    low: np.ndarray
+    low: np.ndarray  # (n,) Hz
     high: np.ndarray
-    samples: list[np.ndarray] | None
+    samples: list[np.ndarray] | None  # recorded between start and end, float32, where they were asked for
 
 
 class Stretch:
@@ -111,21 +103,7 @@ def windows(
     limits: tuple[float, float],
     with_samples: bool = False,
 ) -> Iterator[Cut]:
-    """Cut a stream of `spectra` into windows.
-
-    Parameters
-    ----------
-    parts : iterable of (powers, samples)
-        As `spectra` gives them.
-    grid : Grid
-        Frames and bins.
-    window, overlap : float
-        Seconds.
-    limits : (float, float)
-        Frequencies in Hz between which windows are said to lie.
-    with_samples : bool, default=False
-        Whether to keep the samples of each window.
-    """
+    """Cut a stream of `spectra` into windows, in seconds, that are said to lie between ``limits`` in Hz."""
     size = max(round(window * grid.rate), grid.length)  # samples
     n_frames = (size - grid.length) // grid.hop + 1
     step = max(round((window - overlap) * grid.rate / grid.hop), 1)  # frames
@@ -181,29 +159,8 @@ def calls(
 ) -> Iterator[Cut]:
     """Cut the calls out of a stream of `spectra`, in the order of their segments and starts.
 
-    Parameters
-    ----------
-    parts : iterable of (powers, samples)
-        As `spectra` gives them.
-    grid : Grid
-        Frames and bins.
-    threshold : float
-        dB over the noise floor.
-    gap : float
-        Seconds of silence inside one call.
-    min_duration : float
-        Seconds.
-    min_area : float
-        Hz times seconds covered by marked cells.
-    with_samples : bool, default=False
-        Whether to keep the samples of each call.
-    segment : float
-        Seconds over which the noise floor is taken.
-
-    Yields
-    ------
-    Cut
-        One call; powers have the floor subtracted and are zero outside the call.
+    The threshold is in dB over the noise floor, which is taken over ``segment`` seconds and subtracted from
+    the powers of a call; ``gap`` and ``min_duration`` are in seconds, ``min_area`` in Hz times seconds.
     """
     frame = grid.hop / grid.rate
     size = max(round(segment / frame), 8)
@@ -236,7 +193,11 @@ class _Finder:
         """Mark the frames up to ``stop``, and cut out the calls that are over."""
         self._mark(stop)
         done = stop if last else max(stop - 2 * self.reach, self.open_base + len(self.open))
-        closed = self._close(done)
+        # closed marks of the frames from those already closed to done; no longer needed are those before
+        start = self.open_base + len(self.open)
+        closed = closing(self.marks, self.reach)[start - self.marks_base : done - self.marks_base]
+        drop = max(done - 2 * self.reach - self.marks_base, 0)
+        self.marks, self.marks_base = self.marks[drop:], self.marks_base + drop
         yield from self._components(np.concatenate([self.open, closed]), done, last, least)
         self.at_hand.forget(min(self.open_base, stop - _SIGHT))
         starts = [first for first, _ in self.floors[1:]]
@@ -251,20 +212,16 @@ class _Finder:
         after = min(_SIGHT, self.at_hand.end - stop)
         P = self.at_hand.P[first - before - base : stop + after - base]
         inner = slice(before, len(P) - after)
-        smooth = smoothed(P)
+        # averaged over 3 frames and 3 bins; beyond the edge lies what lies on it
+        smooth = np.pad(P, 1, mode="edge")
+        smooth = smooth[:-2] + smooth[1:-1] + smooth[2:]
+        smooth = smooth[:, :-2] + smooth[:, 1:-1] + smooth[:, 2:]
+        smooth *= np.float32(1 / 9)
         k = int(QUANTILE * (stop - first - 1))
         floor = np.partition(smooth[inner].T.copy(), k, axis=1)[:, k]  # sorts fastest along the memory
         self.floors.append((first, floor))
         self.marks = np.concatenate([self.marks, marked(smooth, floor, self.factor, self.grid)[inner]])
         self.marked = stop
-
-    def _close(self, done: int) -> np.ndarray:
-        """Closed marks of the frames from those already closed to ``done``; drops marks no longer needed."""
-        start = self.open_base + len(self.open)
-        closed = closing(self.marks, self.reach)[start - self.marks_base : done - self.marks_base]
-        drop = max(done - 2 * self.reach - self.marks_base, 0)
-        self.marks, self.marks_base = self.marks[drop:], self.marks_base + drop
-        return closed
 
     def _components(self, mask: np.ndarray, done: int, last: bool, least: tuple[int, float]) -> Iterator[Cut]:
         base = self.open_base
@@ -308,12 +265,6 @@ def over(op: np.ufunc, x: np.ndarray, reach: int, axis: int, outside: float) -> 
     """An associative operation over each value and its ``reach`` neighbours on either side.
 
     In about log2(reach) passes over whole arrays, many times faster than the filters of SciPy.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> over(np.maximum, np.array([[0, 3, 1, 0, 0, 2]]), 1, 1, 0)
-    array([[3, 3, 3, 1, 2, 2]])
     """
     pad = [(0, 0), (0, 0)]
     pad[axis] = (reach, reach)
@@ -323,15 +274,6 @@ def over(op: np.ufunc, x: np.ndarray, reach: int, axis: int, outside: float) -> 
         step = min(covered, size - covered)
         y = op(y[:-step], y[step:]) if axis == 0 else op(y[:, :-step], y[:, step:])
         covered += step
-    return y
-
-
-def smoothed(P: np.ndarray) -> np.ndarray:
-    """Powers averaged over 3 frames and 3 bins; beyond the edge lies what lies on it."""
-    y = np.pad(P, 1, mode="edge")
-    y = y[:-2] + y[1:-1] + y[2:]
-    y = y[:, :-2] + y[:, 1:-1] + y[:, 2:]
-    y *= np.float32(1 / 9)
     return y
 
 
@@ -354,13 +296,6 @@ def closing(marks: np.ndarray, reach: int) -> np.ndarray:
 
     Outside the marks is neither sound nor silence: nothing grows in from there, and nothing shrinks back
     from it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> row = np.array([1, 0, 0, 1, 0, 0, 0, 0, 1], dtype=bool)
-    >>> closing(row[:, None], 1)[:, 0].astype(int)
-    array([1, 1, 1, 1, 0, 0, 0, 0, 1])
     """
     if len(marks) == 0:
         return marks

@@ -32,6 +32,7 @@ BLOCK = 1 << 18  # values (samples times channels) that are decoded at once
 
 _UNKNOWN = 2**31 - 2**16  # from here on a count says "not known when the header was written"
 _EARLY = "ends before its header says it does; what is there was taken"
+_SIZES = re.compile(r"(?im)^ *(?:data|SSND|data size) *: *(\d+) \(should be (\d+)\)")
 _MAGIC = (b"RIFF", b"RIFX", b"RF64", b"fLaC", b"OggS", b"FORM", b".snd", b"riff", b"ID3")
 
 
@@ -44,24 +45,10 @@ class Recording(NamedTuple):
 
 
 def open_recording(source: Any, channel: str | int = "mean", block: int = BLOCK) -> Recording:
-    """Open a recording for reading in blocks.
+    """Open a sound file, or samples in memory with their rate, for reading in blocks of so many values.
 
-    Parameters
-    ----------
-    source : path or (array, rate)
-        A sound file, or samples in memory: 1-D, or 2-D with one column per channel; whole numbers are scaled
-        by the range of their type, floats have full scale 1.
-    channel : "mean" or int
-        The mean of all channels, or the number of one of them, from 0.
-    block : int
-        Values decoded at once.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rate, blocks, _ = open_recording((np.zeros((48000, 2), dtype=np.int16), 48000))
-    >>> rate, sum(len(block) for block in blocks)
-    (48000, 48000)
+    Samples are 1-D, or 2-D with one column per channel; whole numbers are scaled by the range of their type,
+    floats have full scale 1. Taken is the mean of all channels, or one of them by its number from 0.
     """
     if isinstance(source, tuple):
         return _from_memory(source, channel, block)
@@ -91,16 +78,13 @@ def _from_memory(source: tuple, channel: str | int, block: int) -> Recording:
 
     def blocks() -> Iterator[np.ndarray]:
         for start in range(0, len(x), step):
-            yield _mono(_scaled(x[start : start + step]), column, start, rate, None)
+            some = x[start : start + step]
+            if x.dtype.kind != "f":
+                half = 2.0 ** (8 * x.dtype.itemsize - 1)
+                some = (some.astype(np.float64) - (half if x.dtype.kind == "u" else 0.0)) / half
+            yield _mono(some.astype(np.float32, copy=False), column, start, rate, None)
 
     return Recording(rate, blocks(), [])
-
-
-def _scaled(x: np.ndarray) -> np.ndarray:
-    if x.dtype.kind == "f":
-        return x.astype(np.float32, copy=False)
-    half = 2.0 ** (8 * x.dtype.itemsize - 1)
-    return ((x.astype(np.float64) - (half if x.dtype.kind == "u" else 0.0)) / half).astype(np.float32)
 
 
 def _from_file(path: Path, channel: str | int, block: int) -> Recording:
@@ -123,7 +107,9 @@ def _from_file(path: Path, channel: str | int, block: int) -> Recording:
     # The package seeks to where it is after every read, which is slow, and fails at the end of a file whose
     # header does not know its length; it does not if it believes that it cannot.
     handle.seekable = lambda: False
-    notes = _notes(handle)
+    # what the decoder says of bytes that the header promises and the file lacks (power was lost)
+    sizes = _SIZES.findall(str(handle.extra_info))
+    notes = [_EARLY] if any(int(found) < int(promised) < _UNKNOWN for promised, found in sizes) else []
     step = max(block // n_channels, 1)
 
     def blocks() -> Iterator[np.ndarray]:
@@ -147,13 +133,6 @@ def _from_file(path: Path, channel: str | int, block: int) -> Recording:
             notes.append(_EARLY)
 
     return Recording(rate, blocks(), notes)
-
-
-def _notes(handle: Any) -> list[str]:
-    """What the decoder says of bytes that the header promises and the file lacks (power was lost)."""
-    log = str(handle.extra_info)
-    sizes = re.findall(r"(?im)^ *(?:data|SSND|data size) *: *(\d+) \(should be (\d+)\)", log)
-    return [_EARLY] if any(int(found) < int(promised) < _UNKNOWN for promised, found in sizes) else []
 
 
 def _check_kind(path: Path) -> None:
@@ -235,13 +214,7 @@ def _reason(error: Exception) -> str:
 
 
 def ratio(rate_in: int, rate_out: int) -> Fraction:
-    """What to multiply the rate by: exact for all usual rates.
-
-    Examples
-    --------
-    >>> ratio(44100, 48000), ratio(96000, 48000)
-    (Fraction(160, 147), Fraction(1, 2))
-    """
+    """What to multiply the rate by: exact for all usual rates."""
     return Fraction(rate_out, rate_in).limit_denominator(LARGEST_FACTOR)
 
 
@@ -259,13 +232,6 @@ def resampled(blocks: Iterable[np.ndarray], factor: Fraction) -> Iterator[np.nda
     Outside the recording is silence. Each block is filtered together with the neighbouring samples that the
     filter reaches, and starts at a multiple of the factor's denominator, where the phases begin anew: so
     where blocks end does not matter.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x = np.ones(1000, dtype=np.float32)
-    >>> sum(len(y) for y in resampled([x[:301], x[301:]], Fraction(3, 2)))
-    1500
     """
     up, down = factor.numerator, factor.denominator
     if up == down:

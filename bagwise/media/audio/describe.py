@@ -51,13 +51,7 @@ class Grid(NamedTuple):
 
 
 def make_grid(rate: int, low: float, high: float) -> Grid:
-    """Grid of a working rate: frames of about 21 ms every 10 ms, bins of about 47 Hz from low to high.
-
-    Examples
-    --------
-    >>> make_grid(48000, 50.0, 16000.0)
-    Grid(rate=48000, hop=480, length=1024, first=1, last=341)
-    """
+    """Grid of a working rate: frames of about 21 ms every 10 ms, bins of about 47 Hz from low to high."""
     length = next_fast_len(max(round(rate * 1024 / 48000), 16), real=True)
     step = rate / length
     first = max(int(np.floor(low / step + 0.5)), 1)  # the bin whose range holds low; never that of 0 Hz
@@ -66,22 +60,14 @@ def make_grid(rate: int, low: float, high: float) -> Grid:
 
 
 def powers(x: np.ndarray, grid: Grid) -> np.ndarray:
-    """Power of each whole frame of some samples: (n_frames, n_bins) of float32.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> grid = make_grid(48000, 50.0, 16000.0)
-    >>> x = np.sin(2 * np.pi * 3000 * np.arange(4800) / 48000).astype(np.float32)
-    >>> P = powers(x, grid)
-    >>> P.shape, float(P.sum(axis=1).mean().round(3)), float(grid.frequencies[P[0].argmax()])
-    ((8, 341), 0.5, 3000.0)
-    """
+    """Power of each whole frame of some samples: (n_frames, n_bins) of float32."""
     n_frames = max((len(x) - grid.length) // grid.hop + 1, 0)
     out = np.empty((n_frames, grid.n_bins), dtype=np.float32)
     if n_frames == 0:
         return out
-    window = _window(grid)
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * (np.arange(grid.length) + 0.5) / grid.length)
+    # both halves of the spectrum, and Parseval: the sum of powers is the mean square
+    window = (window * np.sqrt(2.0 / (grid.length * np.sum(window**2)))).astype(np.float32)
     frames = np.lib.stride_tricks.sliding_window_view(x, grid.length)[:: grid.hop]
     for start in range(0, n_frames, CHUNK):
         Z = rfft(frames[start : start + CHUNK] * window, axis=1, workers=1)
@@ -90,12 +76,6 @@ def powers(x: np.ndarray, grid: Grid) -> np.ndarray:
         np.multiply(kept.real, kept.real, out=part)
         part += kept.imag**2
     return out
-
-
-def _window(grid: Grid) -> np.ndarray:
-    w = 0.5 - 0.5 * np.cos(2 * np.pi * (np.arange(grid.length) + 0.5) / grid.length)
-    # both halves of the spectrum, and Parseval: the sum of powers is the mean square
-    return (w * np.sqrt(2.0 / (grid.length * np.sum(w**2)))).astype(np.float32)
 
 
 def spectra(blocks: Iterable[np.ndarray], grid: Grid) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -220,23 +200,9 @@ def mel_bands(grid: Grid, bands: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def describe(P: np.ndarray, grid: Grid, bands: int, seconds: np.ndarray) -> np.ndarray:
-    """Describe a stack of pieces of the same number of frames.
+    """Numbers (n, n_features) in the order of `feature_table` for powers (n, n_frames, n_bins) of n pieces.
 
-    Parameters
-    ----------
-    P : float32 array of shape (n, n_frames, n_bins)
-        Powers; zero where a frame and bin do not belong to the piece.
-    grid : Grid
-        Frames and bins.
-    bands : int
-        Number of mel bands.
-    seconds : array of shape (n,)
-        Lengths of the pieces.
-
-    Returns
-    -------
-    float32 array of shape (n, n_features)
-        Columns in the order of `feature_table`.
+    Powers are zero where a frame and bin do not belong to the piece; ``seconds`` (n,) are their lengths.
     """
     n, T, F = P.shape
     W, _ = mel_bands(grid, bands)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from os import PathLike
 from typing import Any, ClassVar
 
@@ -182,8 +182,15 @@ class AudioToBags(ToBags):
         factor = ratio(rate, grid.rate)
         seconds = float(1 / (rate * factor))  # of one sample at the working rate
         by_callable = self.embedding if callable(self.embedding) else None
+        parts, with_samples = spectra(resampled(blocks, factor), grid), by_callable is not None
+        if self.cut == "windows":
+            limits = (float(self.low), float(min(self.high, rate / 2)))
+            found = windows(parts, grid, self.window, self.overlap, limits, with_samples)
+        else:
+            least = (self.min_duration, self.min_area)
+            found = calls(parts, grid, self.threshold, self.gap, *least, with_samples)
         rows, cuts = [], []
-        for cut in self._cuts(spectra(resampled(blocks, factor), grid), grid, rate, by_callable is not None):
+        for cut in found:
             if self.embedding is None or self.keep_description:
                 rows.append(describe(cut.P, grid, self.bands, (cut.end - cut.start) * seconds))
             else:
@@ -201,13 +208,6 @@ class AudioToBags(ToBags):
         if not len(X):
             notes.append(f"holds no call {self.threshold:g} dB over its noise")
         return Part(X, {"start": start, "end": end, "low": low, "high": high}, tuple(notes))
-
-    def _cuts(self, parts: Iterator, grid: Grid, rate: int, with_samples: bool) -> Iterator[Cut]:
-        if self.cut == "windows":
-            limits = (float(self.low), float(min(self.high, rate / 2)))
-            return windows(parts, grid, self.window, self.overlap, limits, with_samples)
-        least = (self.min_duration, self.min_area)
-        return calls(parts, grid, self.threshold, self.gap, *least, with_samples)
 
 
 def _embedded(embedding: Callable, cut: Cut, rate: int, seconds: float) -> np.ndarray:

@@ -243,16 +243,12 @@ def _load(torch: Any, path: str) -> Any:
         except Exception as error:
             if "numpy" not in str(error) or not hasattr(torch.serialization, "safe_globals"):
                 raise
-            with torch.serialization.safe_globals(_numpy_parts()):  # an array saved with torch.save
+            # an array saved with torch.save: what it is made of in a pickle, and nothing else
+            rebuild = (getattr(np, "_core", None) or np.core).multiarray._reconstruct  # type: ignore
+            known = [rebuild, (rebuild, "numpy.core.multiarray._reconstruct"), np.ndarray, np.dtype]
+            known += [type(np.dtype(name)) for name in ("f2", "f4", "f8", "i4", "i8")]
+            with torch.serialization.safe_globals(known):
                 return torch.load(path, map_location="cpu", weights_only=True)
-
-
-def _numpy_parts() -> list[Any]:
-    """What an array of numbers is made of in a pickle, and nothing else."""
-    core = getattr(np, "_core", None) or np.core  # type: ignore[attr-defined]
-    kinds = [type(np.dtype(name)) for name in ("f2", "f4", "f8", "i4", "i8")]
-    rebuild = core.multiarray._reconstruct
-    return [np.ndarray, np.dtype, *kinds, rebuild, (rebuild, "numpy.core.multiarray._reconstruct")]
 
 
 def _torch_tensor(torch: Any, path: str, name: str, value: Any) -> Stored:

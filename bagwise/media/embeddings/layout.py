@@ -23,11 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.errors import BagwiseError, DataError, listed
+from bagwise.errors import BagwiseError, DataError, in_one_line, listed
 from bagwise.media.parts import Part
 
-__all__ = ["Stored", "check_claim", "parts_of", "reading_as", "refused"]
-
+__all__ = ["Stored", "check_claim", "parts_of", "reading_as"]
 
 FEATURES = ("features", "feats", "embeddings", "embedding", "feature", "x", "data")
 COORDS = ("coords", "coordinates", "coord", "positions", "locations", "xy")
@@ -76,13 +75,7 @@ def reading_as(kind: str) -> Iterator[None]:
     except BagwiseError:
         raise
     except Exception as error:  # decoders fail in their own ways
-        raise refused(error, kind) from None
-
-
-def refused(error: BaseException, kind: str) -> DataError:
-    """The error of a decoder as one line."""
-    what = " ".join(str(error).split())[:150] or type(error).__name__
-    return DataError(f"cannot be read as {kind} ({what})")
+        raise DataError(f"cannot be read as {kind} ({in_one_line(error)})") from None
 
 
 def as_float(X: np.ndarray) -> np.ndarray:
@@ -113,20 +106,18 @@ def parts_of(
 ) -> list[tuple[str, Part]]:
     """Bags of a file, each with its name inside; "" for a file that is one bag."""
     numbers = {name: a for name, a in arrays.items() if a.kind in "fiub"}
-    root = _pick(_inside(numbers, ""), features, FEATURES)
-    if root is not None:
-        where = _pick(_inside(numbers, ""), coords, COORDS)
-        if "offsets" in arrays and root != "offsets":
-            return _rows_of_bags(arrays, root, where, tile_size)
-        return [("", _part(numbers[root], numbers.get(where or ""), tile_size))]
-    groups = sorted({name.rpartition("/")[0] for name in numbers if "/" in name})
     found = []
-    for group in groups:
-        inner = _inside(numbers, group)
-        key = _pick(inner, features, FEATURES)
-        if key is not None:
-            where = _pick(inner, coords, COORDS)
-            found.append((group, _part(numbers[key], numbers.get(where or ""), tile_size)))
+    for group in ["", *sorted({name.rpartition("/")[0] for name in numbers if "/" in name})]:
+        # full names of the arrays that lie directly in the group, by their own name
+        inner = {name.rpartition("/")[2]: name for name in numbers if name.rpartition("/")[0] == group}
+        key, where = _pick(inner, features, FEATURES), _pick(inner, coords, COORDS)
+        if key is None:
+            continue
+        if not group and "offsets" in arrays and key != "offsets":
+            return _rows_of_bags(arrays, key, where, tile_size)
+        found.append((group, _part(numbers[key], numbers.get(where or ""), tile_size)))
+        if not group:
+            break  # what lies at the root is the whole file
     if found:
         return found
     tables = [name for name, a in numbers.items() if len(a.shape) == 2 and a.kind == "f"]
@@ -135,11 +126,6 @@ def parts_of(
     wanted = f"array {features!r}" if features else "table of features"
     shown = listed(f"{name[:40]} {a.shape}" for name, a in arrays.items())
     raise DataError(f"holds no {wanted}; it holds {shown or 'no arrays at all'} (see features=)")
-
-
-def _inside(arrays: Mapping[str, Stored], group: str) -> dict[str, str]:
-    """Full names of the arrays that lie directly in a group, by their own name."""
-    return {name.rpartition("/")[2]: name for name in arrays if name.rpartition("/")[0] == group}
 
 
 def _pick(inner: Mapping[str, str], given: str | None, usual: tuple[str, ...]) -> str | None:

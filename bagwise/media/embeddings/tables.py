@@ -16,7 +16,7 @@ from bagwise.bags.columns import column_for, first_of
 from bagwise.bags.table import Rows
 from bagwise.errors import DataError
 from bagwise.io._source import delimiter_of, read_text, records
-from bagwise.media.embeddings.layout import COORDS, FEATURES, _placed, as_float, refused
+from bagwise.media.embeddings.layout import COORDS, FEATURES, _placed, as_float, reading_as
 from bagwise.media.parts import Part
 
 __all__ = ["SUFFIXES", "parts_of_table"]
@@ -41,7 +41,10 @@ def parts_of_table(
     key = column_for(names, features, FEATURES, "no column to take for features=")
     bag = column_for(names, id_column, _IDS, "no column to take for id_column=")
     where = first_of(names, COORDS) if coords is None else coords if coords in names else None
-    corners = [] if where else _corners(names)
+    corners: list[str] = []  # columns of the places of instances, where each number has its own
+    x, y = first_of(names, _X), first_of(names, _Y)
+    if not where and x is not None and y is not None:
+        corners = [x, y, *(_SIDES if set(_SIDES) <= set(names) else ())]
     table = read([key, where] if where else [key], [bag, *corners])
     kind = table.schema.field(key).type
     if not is_list(kind):
@@ -70,14 +73,6 @@ def parts_of_table(
     return parts
 
 
-def _corners(names: Sequence[str]) -> list[str]:
-    """Columns of the places of instances, where each number has its own."""
-    x, y = first_of(names, _X), first_of(names, _Y)
-    if x is None or y is None:
-        return []
-    return [x, y, *(_SIDES if all(side in names for side in _SIDES) else ())]
-
-
 def _numbers(table: pa.Table, names: Sequence[str]) -> np.ndarray:
     columns = [table.column(name).to_pylist() for name in names]
     try:
@@ -88,21 +83,16 @@ def _numbers(table: pa.Table, names: Sequence[str]) -> np.ndarray:
 
 def _parquet(path: str) -> tuple[Sequence[str], Read]:
     """Names of the columns of a Parquet file, and a reader of some."""
-    damage = (pa.ArrowException, OSError, ValueError, OverflowError)
-    try:
+    with reading_as("Parquet"):
         file = pq.ParquetFile(path)
         schema = file.schema_arrow
         size = sum(file.metadata.row_group(k).total_byte_size for k in range(file.metadata.num_row_groups))
-    except damage as error:
-        raise refused(error, "Parquet") from None
     if size > max(_MAX_BYTES, 100 * os.path.getsize(path)):
         raise DataError(f"declares {size:,} bytes in a file of {os.path.getsize(path):,}")
 
     def read(lists: Sequence[str], others: Sequence[str]) -> pa.Table:
-        try:
+        with reading_as("Parquet"):
             return file.read(columns=[*lists, *others])
-        except damage as error:
-            raise refused(error, "Parquet") from None
 
     return schema.names, read
 

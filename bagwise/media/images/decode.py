@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bagwise.errors import DataError, OptionalDependencyError, optional
+from bagwise.errors import DataError, OptionalDependencyError, in_one_line, optional
 
 __all__ = ["MAX_PIXELS", "Picture", "picture_from_array", "read_picture"]
 
@@ -57,7 +57,7 @@ def read_picture(path: str | PathLike[str], max_side: int = 1024) -> Picture:
     except MemoryError:
         raise DataError("asks for more memory than there is") from None
     except Exception as error:  # decoders fail in their own ways on damaged files
-        what = " ".join(str(error).split())[:150] or type(error).__name__
+        what = in_one_line(error)
         if type(error).__name__ == "UnidentifiedImageError":
             what = "of a format that Pillow does not know, or damaged"
         raise DataError(f"cannot be decoded as a picture ({what})") from None
@@ -68,7 +68,12 @@ def _read(Image: Any, file: Any, max_side: int) -> Picture:
     file.seek(0)
     tiff = head[:2] in (b"II", b"MM") and head[2:4] in (b"*\0", b"\0*", b"+\0", b"\0+")
     try:
-        image = _open(Image, file, head)
+        if head[:3] == b"\xff\xd8\xff":  # by its own class: a large JPEG is reduced before it is decoded
+            from PIL import JpegImagePlugin
+
+            image = JpegImagePlugin.JpegImageFile(file)
+        else:
+            image = Image.open(file)
         size_ok = image.size[0] * image.size[1] <= MAX_PIXELS or image.format == "JPEG"
         if not tiff or (size_ok and not _wide_colour(image)):
             return _decoded(image, max_side, _UPPER if _wide_colour(image) else None)
@@ -99,20 +104,16 @@ def _wide_colour(image: Any) -> bool:
     return False
 
 
-def _open(Image: Any, file: Any, head: bytes) -> Any:
-    if head[:3] == b"\xff\xd8\xff":  # opened by its own class: a large JPEG is reduced before it is decoded
-        from PIL import JpegImagePlugin
-
-        return JpegImagePlugin.JpegImageFile(file)
-    return Image.open(file)
-
-
 def _decoded(image: Any, max_side: int, note: str | None) -> Picture:
     width, height = image.size
     if width < 1 or height < 1:
         raise DataError("has no pixels")
     notes = [] if note is None else [note]
-    turn = _orientation(image)
+    try:  # how the camera was held, as EXIF says: 1 upright, 2 to 8 turned or mirrored
+        turn = int(image.getexif().get(0x0112, 1))
+    except Exception:  # damaged EXIF does not spoil the picture
+        turn = 1
+    turn = turn if 1 <= turn <= 8 else 1
     if image.format not in ("JPEG", "MPO") and _is_animated(image):
         notes.append(_FRAMES)
     longest = max(width, height)
@@ -216,15 +217,6 @@ def _rgb_over_white(pixels: np.ndarray) -> np.ndarray:
     return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels
 
 
-def _orientation(image: Any) -> int:
-    """How the camera was held, as EXIF says: 1 upright, 2 to 8 turned or mirrored."""
-    try:
-        turn = int(image.getexif().get(0x0112, 1))
-    except Exception:  # damaged EXIF does not spoil the picture
-        return 1
-    return turn if 1 <= turn <= 8 else 1
-
-
 def _is_animated(image: Any) -> bool:
     try:
         return bool(getattr(image, "is_animated", False))
@@ -246,13 +238,7 @@ def _upright(rgb: np.ndarray, turn: int) -> np.ndarray:
 
 
 def picture_from_array(array: Any, max_side: int = 1024) -> Picture:
-    """A picture in memory: grey, RGB or RGBA; whole numbers of 8 or 16 bits, or numbers from 0 to 1.
-
-    Examples
-    --------
-    >>> picture_from_array(np.full((2, 3), 255, dtype=np.uint8)).rgb.shape
-    (2, 3, 3)
-    """
+    """A picture in memory: grey, RGB or RGBA; whole numbers of 8 or 16 bits, or numbers from 0 to 1."""
     values = np.asarray(array)
     if values.ndim == 2:
         values = values[:, :, None]

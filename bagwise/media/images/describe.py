@@ -38,14 +38,7 @@ class Cut(NamedTuple):
 
 
 def grid(height: int, width: int, cells: int) -> Cut:
-    """About square cells, ``cells`` of them along the longer side.
-
-    Examples
-    --------
-    >>> grid(2, 4, 4).labels
-    array([[0, 1, 2, 3],
-           [4, 5, 6, 7]], dtype=int32)
-    """
+    """About square cells, ``cells`` of them along the longer side."""
     longest = max(height, width)
     down = min(max(round(cells * height / longest), 1), height)
     across = min(max(round(cells * width / longest), 1), width)
@@ -104,13 +97,7 @@ _FLAT = 0.01  # mean strength of edges below which their directions fade to zero
 
 
 def feature_names(groups: Sequence[str]) -> list[str]:
-    """Names in the order of the columns.
-
-    Examples
-    --------
-    >>> feature_names(["colour"])[:3], len(feature_names(GROUPS))
-    (['grey mean', 'grey spread', 'grey skew'], 69)
-    """
+    """Names in the order of the columns."""
     names = {
         "colour": [
             f"{c} {m}" for c in ("grey", "red-green", "yellow-blue") for m in ("mean", "spread", "skew")

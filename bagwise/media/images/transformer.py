@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.base.parameters import Anything, Choice, Number, Several, Whole
-from bagwise.errors import DataError, optional
+from bagwise.errors import DataError, in_one_line, optional
 from bagwise.media.base import COMMON, ToBags
 from bagwise.media.images.decode import picture_from_array, read_picture
 from bagwise.media.images.describe import GROUPS, describe, feature_names, grid, outlines, superpixels
@@ -146,18 +146,15 @@ class ImagesToBags(ToBags):
         places = {"x": left, "y": top, "width": right - left, "height": bottom - top}
         if self.cut == "superpixels":
             places["polygon"] = outlines(cuts[0], scale_x, scale_y)
-        return Part(self._rows(picture.rgb, cuts, boxes), places, picture.notes)
-
-    def _rows(self, rgb: np.ndarray, cuts: list[Any], boxes: np.ndarray) -> np.ndarray:
-        if self.backbone is not None:
+        if self.backbone is None:
+            X = describe(picture.rgb, cuts, self.describe)
+        else:
             weights = None if self.weights is None else os.fspath(self.weights)
-            return embedded_parts(rgb, boxes, self.backbone, weights, self.device)
-        return describe(rgb, cuts, self.describe)
+            X = embedded_parts(picture.rgb, boxes, self.backbone, weights, self.device)
+        return Part(X, places, picture.notes)
 
     def _names(self) -> list[str] | None:
-        if self.backbone is not None:
-            return None
-        return feature_names(self.describe)
+        return feature_names(self.describe) if self.backbone is None else None
 
 
 # ---------------------------------------------------------------------- networks
@@ -195,8 +192,8 @@ def _loaded(backbone: str, weights: str | None, device: str) -> tuple[Any, tuple
     try:
         model = timm.create_model(backbone, pretrained=False, num_classes=0)
     except (RuntimeError, ValueError, KeyError) as error:
-        what = " ".join(str(error).split())[:120]
-        raise DataError(f"timm knows no backbone {backbone!r} ({what}); see timm.list_models()") from None
+        what = f"timm knows no backbone {backbone!r} ({in_one_line(error)})"
+        raise DataError(f"{what}; see timm.list_models()") from None
     config = dict(model.pretrained_cfg or {})
     file = weights if weights is not None else _weights_at_hand(backbone, config)
     _load(model, file)
@@ -219,8 +216,8 @@ def _load(model: Any, file: str) -> None:
         else:
             state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
-        what = " ".join(str(error).split())[:120]
-        raise DataError(f"holds no weights that can be read safely ({what})", path=file) from None
+        what = f"holds no weights that can be read safely ({in_one_line(error)})"
+        raise DataError(what, path=file) from None
     for key in ("state_dict", "model"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]

@@ -19,7 +19,6 @@ from bagwise.media.labels.span import Rings
 
 MAX_BYTES = 1 << 30  # a file of labels may hold this many bytes, unpacked
 _LARGEST = 1e12  # seconds, Hz or pixels: far beyond any file
-_CLOCK = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:\.\d*)?)")
 NOTHING = {"", "nocall", "nan", "none", "null", "n/a", "na", "????"}  # no label, in one tool or another
 
 
@@ -72,14 +71,7 @@ def xml_of(path: Path, content: bytes | None = None) -> ElementTree.Element:
 
 
 class Node:
-    """A value inside a JSON file that knows where it is, so that errors can say it.
-
-    Examples
-    --------
-    >>> node = Node({"box": [1, 2]}, Path("a.json"))
-    >>> [part.number() for part in node["box"].items()], node.get("score")
-    ([1.0, 2.0], None)
-    """
+    """A value inside a JSON file that knows where it is, so that errors can say it."""
 
     __slots__ = ("line", "path", "value", "where")
 
@@ -113,6 +105,11 @@ class Node:
         """Values of a list."""
         for k, value in enumerate(self._expect(list, "a list")):
             yield Node(value, self.path, f"{self.where}[{k}]", self.line)
+
+    def each(self, key: str) -> Iterator[Node]:
+        """Values of the list under a key; none if there is no such key, or null."""
+        node = self.get(key)
+        return iter(()) if node is None else node.items()
 
     def pairs(self) -> Iterator[tuple[str, Node]]:
         """Keys and values of an object."""
@@ -176,21 +173,6 @@ def number_in(text: str, what: str, path: Path, line: int | None) -> float:
     if not abs(value) <= _LARGEST:
         raise DataError(f"{what}: expected a finite number, found {shown(text)}", path=path, line=line)
     return value
-
-
-def seconds_in(text: str, what: str, path: Path, line: int | None) -> float:
-    """Seconds in a cell: 12.5, or a clock such as 0:01:05.
-
-    Examples
-    --------
-    >>> seconds_in("01:02:03.5", "start", Path("a.csv"), 1), seconds_in("2:05", "start", Path("a.csv"), 1)
-    (3723.5, 125.0)
-    """
-    clock = _CLOCK.fullmatch(text.strip())
-    if clock is None:
-        return number_in(text, what, path, line)
-    hours, minutes, seconds = (float(part or 0) for part in clock.groups())
-    return 3600 * hours + 60 * minutes + seconds
 
 
 def check_order(first: float, last: float, what: str, path: Path, line: int | None = None) -> None:

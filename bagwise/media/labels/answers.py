@@ -51,15 +51,7 @@ class Found(NamedTuple):
 
 
 def spans_of(found: Found, names: Sequence[str], medium: str, *, merge: bool) -> list[Span]:
-    """Labelled parts of a file in their order, neighbours with the same label as one if ``merge``.
-
-    Examples
-    --------
-    >>> places = {"start": np.arange(0.0, 9.0, 3.0), "end": np.arange(3.0, 12.0, 3.0)}
-    >>> found = Found("a.wav", places, np.array([0, 0, -1]), np.array([[0.7], [0.9], [0.1]]), ["wren"])
-    >>> [(s.label, s.start, s.end, s.score) for s in spans_of(found, ["wren"], "audio", merge=True)]
-    [('wren', 0.0, 6.0, 0.9)]
-    """
+    """Labelled parts of a file in their order, neighbours with the same label as one if ``merge``."""
     rows = np.flatnonzero(found.labels >= 0)
     if medium == "audio":
         rows = rows[np.argsort(found.places["start"][rows], kind="stable")]

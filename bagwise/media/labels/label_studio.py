@@ -55,8 +55,7 @@ def read_tasks(path: Path, value: Any, medium: str | None = None) -> Notes:
 
 def _answers(task: Node, keys: Sequence[str]) -> Iterator[Node]:
     for key in keys:
-        listed = task.get(key)
-        for answer in listed.items() if listed is not None else ():
+        for answer in task.each(key):
             if isinstance(answer.value, dict) and not answer.value.get("was_cancelled"):
                 yield answer
 
@@ -190,13 +189,7 @@ def _characters(start: Node, end: Node, text: Any, quoted: Node | None) -> dict[
 
 
 def utf16(text: str, place: int) -> int:
-    """Where a character stands in the tool's counting, in which an emoji is two.
-
-    Examples
-    --------
-    >>> utf16("a😀b", 2)
-    3
-    """
+    """Where a character stands in the tool's counting, in which an emoji is two."""
     return len(text[:place].encode("utf-16-le", "surrogatepass")) // 2
 
 
@@ -227,24 +220,10 @@ def task(
     length: float | None = None,
     text: str | None = None,
 ) -> dict[str, Any]:
-    """One task with its prediction.
+    """One task with its prediction: the places found in a file and the labels of the whole.
 
-    Parameters
-    ----------
-    file, medium
-        What it is about.
-    spans : sequence of Span
-        Places found.
-    whole : sequence of str
-        Labels of the whole file.
-    address : str
-        Where the tool finds the file.
-    size : (width, height), optional
-        Of a picture, in pixels.
-    length : float, optional
-        Of a sound, in seconds.
-    text : str, optional
-        Of a document, to which the characters refer.
+    ``address`` is where the tool finds the file, ``size`` that of a picture (width, height) in pixels,
+    ``length`` that of a sound in seconds, ``text`` that of a document, to which the characters refer.
     """
     to = medium if medium in ("audio", "text") else "image"
     results = [_result(k, span, to, size, length, text) for k, span in enumerate(spans, 1)]

@@ -26,32 +26,23 @@ from bagwise.media.labels._parts import plain_name
 def match_files(
     names: Iterable[str], files: Sequence[str], root: str | None = None
 ) -> tuple[dict[str, str], list[str]]:
-    """Files by the names that labels use, and the names that mean no file.
+    """Files by the names that a tool wrote, and the names that mean no file.
 
-    Parameters
-    ----------
-    names : iterable of str
-        As the tool wrote them.
-    files : sequence of str
-        Relative to the gathered folder, with ``/`` between folders.
-    root : str, optional
-        Name of the gathered folder itself, which many tables write before the names.
-
-    Examples
-    --------
-    >>> match_files(["/me/x/a.wav", "b", "c.wav"], ["x/a.wav", "x/b.wav"])
-    ({'/me/x/a.wav': 'x/a.wav', 'b': 'x/b.wav'}, ['c.wav'])
+    Files are relative to the gathered folder, which is called ``root``; many tables write that before names.
     """
     wanted = {name: plain_name(name) for name in dict.fromkeys(names)}
     found: dict[str, str] = {}
     strong: dict[str, str] = {}  # file -> the name that meant it by its path
-    exact = _index(files, lambda file: [file, _bare(file)])
+    exact = _index(files, lambda file: [file, file.removesuffix(PurePosixPath(file).suffix)])
     by_name = _index(files, lambda file: [_name(file), *_inside(file)])
     by_stem = _index(
         files, lambda file: [_stem(file).casefold(), *(name.casefold() for name in _inside(file))]
     )
     for name, plain in wanted.items():
-        file = _exact(name, plain, exact, root) or _tail(name, plain, by_name)
+        form = plain if plain in exact or not root else plain.removeprefix(f"{root}/")
+        meant = exact.get(form, [])
+        meant = [form] if form in meant else meant  # "a" itself before "a.wav"
+        file = _only(name, meant) if meant else _tail(name, plain, by_name)
         if file is not None:
             found[name] = file
             strong.setdefault(file, name)
@@ -80,14 +71,6 @@ def _index(files: Sequence[str], keys: Callable[[str], list[str]]) -> dict[str, 
     return index
 
 
-def _exact(name: str, plain: str, exact: dict[str, list[str]], root: str | None) -> str | None:
-    for form in (plain, plain.removeprefix(f"{root}/") if root else plain):
-        if form in exact:
-            whole = [file for file in exact[form] if file == form]  # "a" itself before "a.wav"
-            return _only(name, whole or exact[form])
-    return None
-
-
 def _tail(name: str, plain: str, by_name: dict[str, list[str]]) -> str | None:
     if "/" not in plain:
         return None
@@ -112,10 +95,6 @@ def _name(file: str) -> str:
 def _inside(file: str) -> list[str]:
     """The name of a bag inside a file that holds several, ``table.csv#name``."""
     return [file.partition("#")[2]] if "#" in file else []
-
-
-def _bare(file: str) -> str:
-    return file[: len(file) - len(PurePosixPath(file).suffix)]
 
 
 def _stem(file: str) -> str:

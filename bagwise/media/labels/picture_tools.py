@@ -33,13 +33,6 @@ def is_coco(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("images"), list) and "annotations" in value
 
 
-def is_results(value: Any) -> bool:
-    """Whether a JSON value is COCO's bare list of results, which names neither files nor categories."""
-    return (
-        isinstance(value, list) and bool(value) and isinstance(value[0], dict) and "category_id" in value[0]
-    )
-
-
 def read_coco(path: Path, value: Any) -> Notes:
     """What a data set of COCO says."""
     notes, root = Notes("COCO annotations"), Node(value, path)
@@ -50,11 +43,8 @@ def read_coco(path: Path, value: Any) -> Notes:
             raise image.wrong(f"the id {key!r} is used twice")
         files[key] = file
         notes.look(file)
-        labels = image.get("labels")
-        for label in labels.items() if labels is not None else ():
-            notes.spans.append(Span(file, label.text()))
-    categories = root.get("categories")
-    names = {} if categories is None else {_id(c["id"]): c["name"].text() for c in categories.items()}
+        notes.spans.extend(Span(file, label.text()) for label in image.each("labels"))
+    names = {_id(c["id"]): c["name"].text() for c in root.each("categories")}
     for note in root["annotations"].items():
         image_id, category = _id(note["image_id"]), _id(note["category_id"])
         if image_id not in files:
@@ -62,12 +52,9 @@ def read_coco(path: Path, value: Any) -> Notes:
         if category not in names:
             raise note.wrong(f"category_id {category!r} is not among the categories")
         if is_label(names[category]):
-            score = note.get("score")
-            place = _coco_place(note)
-            spans = Span(
-                files[image_id], names[category], score=None if score is None else score.number(), **place
-            )
-            notes.spans.append(spans)
+            score, place = note.get("score"), _coco_place(note)
+            place["score"] = None if score is None else score.number()
+            notes.spans.append(Span(files[image_id], names[category], **place))
     return notes
 
 
@@ -125,11 +112,7 @@ def image(number: int, file: str, size: tuple[float, float], whole: Sequence[str
 
 def annotation(number: int, image_id: int, category: int, span: Span) -> dict[str, Any]:
     """An entry of ``annotations``; parts that were joined are several polygons of one object."""
-    polygons: list[Rings]
-    if isinstance(span.outline, list):
-        polygons = span.outline
-    else:
-        polygons = [[box_corners(*span.box)]]
+    polygons = span.outline if isinstance(span.outline, list) else [[box_corners(*span.box)]]
     return {
         "id": number,
         "image_id": image_id,
@@ -174,13 +157,7 @@ _MOST_PIXELS = 1 << 40
 
 
 def coco_mask(counts: str | Sequence[int], height: int, width: int) -> Mask:
-    """Read the run lengths of COCO: a list, or its compressed text; runs go down the columns.
-
-    Examples
-    --------
-    >>> coco_mask("5240O", 4, 4).ends.tolist(), coco_mask([5, 2, 4, 2, 3], 4, 4).area
-    ([5, 7, 11, 13, 16], 4.0)
-    """
+    """Read the run lengths of COCO: a list, or its compressed text; runs go down the columns."""
     _check_size(height, width)
     lengths = _uncompressed(counts) if isinstance(counts, str) else list(counts)
     if any(n < 0 for n in lengths):
@@ -234,14 +211,7 @@ class _Bits:
 
 
 def brush_mask(rle: Sequence[int], height: int, width: int) -> Mask:
-    """Read a brush stroke of Label Studio: four values a pixel, row by row; the fourth says whether it is in.
-
-    Examples
-    --------
-    >>> mask = brush_mask([0, 0, 0, 16, 57, 27, 252, 96, 17, 255, 206, 0], 2, 2)
-    >>> mask.contains(np.array([0.5, 1.5]), np.array([0.5, 0.5])).tolist()
-    [False, True]
-    """
+    """Read a brush stroke of Label Studio: four values a pixel, of which the fourth says if it is in."""
     _check_size(height, width)
     try:
         bits = _Bits(bytes(rle))
@@ -274,7 +244,7 @@ def brush_mask(rle: Sequence[int], height: int, width: int) -> Mask:
 
 _ATTRIBUTES = ("label", "labels", "class", "classes", "species", "category", "name", "type", "object")
 _OF_FILES = ("label", "labels", "class", "classes", "species", "tags", "categories", "topics")
-_CSV = ("filename", "region_count", "region_shape_attributes", "region_attributes")
+VIA_COLUMNS = ("region_count", "region_shape_attributes", "region_attributes")
 
 
 def is_via(value: Any) -> bool:
@@ -283,11 +253,6 @@ def is_via(value: Any) -> bool:
         return True
     first = next(iter(value.values()), None) if isinstance(value, dict) else None
     return isinstance(first, dict) and "regions" in first and "filename" in first
-
-
-def is_via_table(table: Table) -> bool:
-    """Whether a table has VIA's columns."""
-    return table.has(*_CSV[1:]) and table.first("filename", "#filename") is not None
 
 
 def read_via(path: Path, value: Any) -> Notes:
@@ -320,21 +285,11 @@ def read_via_table(table: Table) -> Notes:
         _whole(notes, file, cell("file_attributes"))
         if cell("region_shape_attributes").value:
             _region(notes, file, cell("region_shape_attributes"), cell("region_attributes"))
-    notes.spans = _once(notes.spans)
+    once: dict[Any, Span] = {}  # labels of whole files, though every region of the file repeats them
+    for k, span in enumerate(notes.spans):
+        once.setdefault(k if span.is_place else (span.file, span.label), span)
+    notes.spans = list(once.values())
     return notes
-
-
-def _once(spans: list[Span]) -> list[Span]:
-    """Labels of whole files once, though every region of the file repeats them."""
-    seen: set[tuple[str, str | None]] = set()
-    kept = []
-    for span in spans:
-        key = (span.file, span.label)
-        if span.is_place or key not in seen:
-            kept.append(span)
-        if not span.is_place:
-            seen.add(key)
-    return kept
 
 
 def _whole(notes: Notes, file: str, attributes: Node | None) -> None:

@@ -11,31 +11,28 @@ from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path, PurePosixPath
 
-from bagwise.errors import DataError, listed
+from bagwise.errors import DataError, in_one_line, listed
 from bagwise.media.labels._parts import json_of, text_of, xml_of
-from bagwise.media.labels.json_lines import read_lines, read_mapping
 from bagwise.media.labels.label_studio import is_tasks, read_tasks
 from bagwise.media.labels.matching import match_files
 from bagwise.media.labels.picture_tools import (
+    VIA_COLUMNS,
     is_coco,
-    is_results,
     is_via,
-    is_via_table,
     read_coco,
     read_via,
     read_via_table,
 )
-from bagwise.media.labels.plain_table import plain_table
+from bagwise.media.labels.plain import plain_table, read_lines, read_mapping
 from bagwise.media.labels.slide_tools import is_geojson, read_geojson, read_xml
 from bagwise.media.labels.sound_tables import sound_table
-from bagwise.media.labels.sound_tools import is_raven, is_track, read_selections, read_track
+from bagwise.media.labels.sound_tools import is_track, read_selections, read_track
 from bagwise.media.labels.span import Labels, Notes, Span
 from bagwise.media.labels.table import Row, Table, read_table
 
 FOLDERS = "folders"  # given in place of a path: the folder of a file is its label
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".xlsx", ".xlsm", ".json", ".jsonl", ".geojson", ".xml", ".gz")
 _SHEETS = (".xlsx", ".xlsm")
-_LONGEST = 400  # letters of a message
 _MOST_FOLDERS = 1000  # more labels than that are hardly meant by names of folders
 
 
@@ -105,20 +102,13 @@ def read_labels(
         else:
             raise DataError("no such file or folder of labels", path=path)
         place = None if root is None else Path(root).resolve().name
-        return _matched(_surer(notes, min_score), files, path.name, place)
+        if min_score is not None:  # a label of a lower score still says that somebody looked
+            kept = [s if s.score is None or s.score >= min_score else Span(s.file, None) for s in notes.spans]
+            gone = sum(a is not b for a, b in zip(kept, notes.spans))
+            notes = Notes(f"{notes.kind}; {gone} labels with a score below {min_score:g} left out", kept)
+        return _matched(notes, files, path.name, place)
     except DataError as error:  # one line, also if a spoiled file makes it quote half of itself
-        words = " ".join(error.message.split())
-        words = words if len(words) <= _LONGEST else f"{words[:_LONGEST]}..."
-        raise DataError(words, path=error.path or path, line=error.line) from None
-
-
-def _surer(notes: Notes, least: float | None) -> Notes:
-    """Without labels of a lower score; they still say that somebody looked."""
-    if least is None:
-        return notes
-    kept = [s if s.score is None or s.score >= least else Span(s.file, None) for s in notes.spans]
-    gone = sum(a is not b for a, b in zip(kept, notes.spans))
-    return Notes(f"{notes.kind}; {gone} labels with a score below {least:g} left out", kept)
+        raise DataError(in_one_line(error.message, 400), path=error.path or path, line=error.line) from None
 
 
 def _matched(notes: Notes, files: list[str], name: str, root: str | None) -> Labels:
@@ -227,7 +217,8 @@ def _json(path: Path, value: object, root: Path | None, medium: str | None) -> N
         return read_geojson(path, value, root)
     if is_via(value):
         return read_via(path, value)
-    if is_results(value):
+    first = value[0] if isinstance(value, list) and value else None
+    if isinstance(first, dict) and "category_id" in first:
         raise DataError("a bare list of COCO results names no files; give the data set's JSON", path=path)
     if value == []:
         if medium in ("slide", "embeddings"):
@@ -262,9 +253,9 @@ def _xeno_canto(path: Path, records: list) -> Notes:
 
 def _table(table: Table, root: Path | None, files: list[str], options: dict) -> Notes:
     chosen = options["label_columns"]
-    if is_raven(table):
+    if table.has("begin time (s)", "end time (s)"):
         return read_selections(table, root, chosen[0] if chosen else None)
-    if is_via_table(table):
+    if table.has(*VIA_COLUMNS) and table.first("filename", "#filename") is not None:
         return read_via_table(table)
     if not options["file_column"] and not chosen:
         notes = sound_table(table)

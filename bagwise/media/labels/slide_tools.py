@@ -87,8 +87,7 @@ def _places(feature: Node) -> Iterator[dict[str, Any]]:
     if kind not in ("Polygon", "MultiPolygon"):
         return  # a line has no area
     parts = [coordinates] if kind == "Polygon" else list(coordinates.items())
-    outline = [[_ring(ring) for ring in part.items()] for part in parts]
-    outline = [rings for rings in outline if rings]
+    outline = [rings for part in parts if (rings := [_ring(ring) for ring in part.items()])]
     if not outline:
         return
     place = outlined(outline)
@@ -126,14 +125,7 @@ def tile(
     colour: tuple[int, int, int] | None,
     values: Mapping[str, float],
 ) -> dict[str, Any]:
-    """One part of a slide or picture as an object of QuPath.
-
-    Examples
-    --------
-    >>> feature = tile("s.svs", 0, (0, 0, 512, 512), None, "tumour", (213, 94, 0), {"tumour": 0.93})
-    >>> feature["geometry"]["coordinates"], feature["properties"]["measurements"]
-    ([[[0.0, 0.0], [512.0, 0.0], [512.0, 512.0], [0.0, 512.0], [0.0, 0.0]]], {'tumour': 0.93})
-    """
+    """One part of a slide or picture as an object of QuPath."""
     x, y, width, height = (float(v) for v in box)
     if outline is None:
         outline = box_corners(x, y, width, height)
@@ -160,13 +152,11 @@ _AREAS, _POINTS = {"polygon", "spline", "rectangle"}, {"dot", "pointset"}
 
 def read_xml(path: Path, root: Element, folder: Path | None = None) -> Notes:
     """What an XML file of one of these tools says."""
-    if root.tag == "ASAP_Annotations":
-        return _asap(path, root, beside(path, folder, [r"\.xml$"]))
-    if root.tag == "annotation":
-        return _voc(path, root, beside(path, folder, [r"\.xml$"]))
-    raise DataError(
-        f"XML of an unknown kind, <{str(root.tag)[:40]}>; known: ASAP_Annotations, annotation", path=path
-    )
+    reader = {"ASAP_Annotations": _asap, "annotation": _voc}.get(root.tag)
+    if reader is None:
+        known = "known: ASAP_Annotations, annotation"
+        raise DataError(f"XML of an unknown kind, <{str(root.tag)[:40]}>; {known}", path=path)
+    return reader(path, root, beside(path, folder, [r"\.xml$"]))
 
 
 def _asap(path: Path, root: Element, file: str) -> Notes:

@@ -44,11 +44,6 @@ _MEASURED = re.compile(
 )
 
 
-def is_raven(table: Table) -> bool:
-    """Whether these are the columns of a selection table."""
-    return table.has("begin time (s)", "end time (s)")
-
-
 def read_selections(table: Table, root: Path | None = None, label_column: str | None = None) -> Notes:
     """What a selection table says."""
     weak = table.has("common name", "confidence") and table.first("species code", "begin path") is not None
@@ -59,7 +54,12 @@ def read_selections(table: Table, root: Path | None = None, label_column: str | 
     by_file = table.first("begin file", "begin path")
     if by_file is None:
         notes.look(own)
-    for row in _spectrogram_rows(table):
+    # Raven saves a selection for the spectrogram and again for the waveform
+    views = [(row, table.cell(row, "view").lower(), table.cell(row, "selection")) for row in table.rows]
+    seen = {number for _, view, number in views if view.startswith("spectrogram")}
+    for row, view, number in views:
+        if view.startswith("waveform") and number in seen:
+            continue
         file = (table.cell(row, by_file) if by_file else "") or own
         label = table.cell(row, column) if column else ""
         if not is_label(label):
@@ -89,19 +89,12 @@ def _label_column(table: Table, asked: str | None) -> str | None:
     )
 
 
-def _spectrogram_rows(table: Table) -> list[Row]:
-    """Rows without the second copy of a selection that Raven saves for the waveform."""
-    views = [(row, table.cell(row, "view").lower(), table.cell(row, "selection")) for row in table.rows]
-    seen = {number for _, view, number in views if view.startswith("spectrogram")}
-    return [row for row, view, number in views if not (view.startswith("waveform") and number in seen)]
-
-
 def _selection(table: Table, row: Row, file: str, label: str, several: bool) -> Span:
     begin, end = table.seconds(row, "begin time (s)"), table.seconds(row, "end time (s)")
     if begin is None or end is None:
         raise table.wrong(row, "a selection without begin or end")
     check_order(begin, end, "a selection", table.path, row.line)
-    offset = table.number(row, "file offset (s)") if table.has("file offset (s)") else None
+    offset = table.number(row, "file offset (s)")
     if several and offset is not None:  # times count from the start of the whole sequence of files
         begin, end = offset, offset + (end - begin)
     names = (table.first("low freq (hz)"), table.first("high freq (hz)"), table.first("confidence", "score"))
@@ -110,14 +103,7 @@ def _selection(table: Table, row: Row, file: str, label: str, several: bool) -> 
 
 
 def selections(spans: Sequence[Span], file: str) -> str:
-    """The text of a selection table for one recording.
-
-    Examples
-    --------
-    >>> found = [Span("a.wav", "wren", start=12.5, end=15.5, low=0, high=12000, score=0.91)]
-    >>> selections(found, "a.wav").splitlines()[1].split(chr(9))[3:]
-    ['12.500000', '15.500000', '0.0', '12000.0', 'a.wav', '12.500000', 'wren', '0.9100']
-    """
+    """The text of a selection table for one recording."""
     lines = ["\t".join(COLUMNS)]
     for k, span in enumerate(spans, 1):
         begin, end = f"{span.start:.6f}", f"{span.end:.6f}"
@@ -130,13 +116,7 @@ def selections(spans: Sequence[Span], file: str) -> str:
 
 
 def one_line(label: str | None) -> str:
-    r"""A label without tabs and line ends, which tables of tabs cannot escape.
-
-    Examples
-    --------
-    >>> one_line("wren\tsong")
-    'wren song'
-    """
+    """A label without tabs and line ends, which tables of tabs cannot escape."""
     return " ".join(re.split(r"[\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+", str(label)))
 
 
@@ -175,8 +155,12 @@ def read_track(path: Path, text: str, root: Path | None = None) -> Notes:
         if tokens[0].startswith("\\"):
             continue  # of a later version
         span = _label(tokens, file, path, line)
+        if span is not None and weak:  # the common name, as in the other results of BirdNET
+            name = re.split(r"_|, ", str(span.label), maxsplit=1)[-1]
+            scored = len(tokens) > 3 and _NUMBER.fullmatch(tokens[3].strip())
+            span = Span(span.file, name, score=float(tokens[3]) if scored else None)
         if span is not None:
-            notes.spans.append(_birdnet(span, tokens) if weak else span)
+            notes.spans.append(span)
     return notes
 
 
@@ -197,21 +181,8 @@ def _label(tokens: list[str], file: str, path: Path, line: int) -> Span | None:
     return Span(file, text.strip(), start=start, end=end, score=score)
 
 
-def _birdnet(span: Span, tokens: list[str]) -> Span:
-    """The common name, as in the other results of BirdNET."""
-    name = re.split(r"_|, ", str(span.label), maxsplit=1)[-1]
-    score = float(tokens[3]) if len(tokens) > 3 and _NUMBER.fullmatch(tokens[3].strip()) else None
-    return Span(span.file, name, score=score)
-
-
 def track(spans: Sequence[Span], *, scores: bool = False, bands: bool = True) -> str:
-    r"""The text of a label track.
-
-    Examples
-    --------
-    >>> track([Span("a.wav", "wren", start=1, end=2.5, low=2000, high=8000, score=0.9)], scores=True)
-    '1.000000\t2.500000\twren (0.90)\n\\\t2000.000000\t8000.000000\n'
-    """
+    """The text of a label track."""
     lines = []
     for span in spans:
         text = one_line(span.label)

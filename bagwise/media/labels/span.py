@@ -58,13 +58,7 @@ class Mask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One label of a file or of a place in it; see the head of this module for the fields.
-
-    Examples
-    --------
-    >>> Span("a.wav", "wren", start=1.0, end=2.5).is_place, Span("a.wav", "wren").is_place
-    (True, False)
-    """
+    """One label of a file or of a place in it; see the head of this module for the fields."""
 
     file: str
     label: str | None
@@ -159,19 +153,6 @@ class Labels:
         return sorted({label for labels in self.bag_labels.values() for label in labels})
 
 
-def polygon_box(polygons: list[Rings]) -> tuple[float, float, float, float]:
-    """The smallest box around polygons: x, y, width, height.
-
-    Examples
-    --------
-    >>> polygon_box([[np.array([[1.0, 2.0], [4.0, 2.0], [4.0, 3.0]])]])
-    (1.0, 2.0, 3.0, 1.0)
-    """
-    points = np.concatenate([ring for rings in polygons for ring in rings])
-    (x0, y0), (x1, y1) = points.min(axis=0), points.max(axis=0)
-    return float(x0), float(y0), float(x1 - x0), float(y1 - y0)
-
-
 def point_at(x: float, y: float) -> dict[str, Any]:
     """What a `Span` is told of a place without extent."""
     return {"x": float(x), "y": float(y), "width": 0.0, "height": 0.0}
@@ -185,7 +166,11 @@ def box_corners(x: float, y: float, width: float, height: float) -> np.ndarray:
 
 def outlined(outline: list[Rings] | Mask) -> dict[str, Any]:
     """What a `Span` is told of a place with an outline: the box around it, too."""
-    x, y, width, height = outline.box() if isinstance(outline, Mask) else polygon_box(outline)
+    if isinstance(outline, Mask):
+        x, y, width, height = outline.box()
+    else:
+        points = np.concatenate([ring for rings in outline for ring in rings])
+        x, y, width, height = map(float, [*points.min(axis=0), *np.ptp(points, axis=0)])
     return {"x": x, "y": y, "width": width, "height": height, "outline": outline}
 
 
@@ -345,14 +330,7 @@ def _share_of_points(box: tuple[float, float, float, float], *shapes: list[Rings
 
 
 def contains(shape: list[Rings] | Mask, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Which points lie in a mask, or in one of several polygons with holes.
-
-    Examples
-    --------
-    >>> triangle = [[np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 4.0]])]]
-    >>> contains(triangle, np.array([1.0, 3.0]), np.array([1.0, 3.0])).tolist()
-    [True, False]
-    """
+    """Which points lie in a mask, or in one of several polygons with holes."""
     if isinstance(shape, Mask):
         return shape.contains(x, y)
     inside = np.zeros(len(x), dtype=bool)
@@ -368,13 +346,7 @@ def contains(shape: list[Rings] | Mask, x: np.ndarray, y: np.ndarray) -> np.ndar
 
 
 def area(shape: list[Rings] | Mask) -> float:
-    """Area of a mask or of polygons: their outer rings less their holes; polygons are taken as apart.
-
-    Examples
-    --------
-    >>> area([[np.array([[0.0, 0.0], [4.0, 0.0], [4.0, 2.0], [0.0, 2.0]])]])
-    8.0
-    """
+    """Area of a mask or of polygons: their outer rings less their holes; polygons are taken as apart."""
     if isinstance(shape, Mask):
         return shape.area
     total = 0.0

@@ -16,8 +16,9 @@ from xml.etree import ElementTree
 
 from bagwise.errors import DataError
 from bagwise.io._source import delimiter_of, records
-from bagwise.media.labels._parts import MAX_BYTES, number_in, seconds_in, text_of, xml_of
+from bagwise.media.labels._parts import MAX_BYTES, number_in, text_of, xml_of
 
+_CLOCK = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:\.\d*)?)")
 _MOST_COLUMNS = 16_384  # of a sheet
 _MOST_CELLS = 50_000_000
 
@@ -30,14 +31,7 @@ class Row(NamedTuple):
 
 
 class Table:
-    """A header and rows of text, with columns by lower-case name.
-
-    Examples
-    --------
-    >>> table = Table(Path("a.csv"), ["File", "Label"], [Row(["a.wav", "wren"], 2)])
-    >>> table.has("file", "label"), table.cell(table.rows[0], "label")
-    (True, 'wren')
-    """
+    """A header and rows of text, with columns by lower-case name."""
 
     def __init__(self, path: Path, header: list[str], rows: list[Row]) -> None:
         self.path, self.rows = path, rows
@@ -63,19 +57,27 @@ class Table:
         k = self.place.get(name, len(row.cells))
         return row.cells[k].strip() if k < len(row.cells) else ""
 
+    def file(self, row: Row, name: str) -> str:
+        """The name of a file, which must be there."""
+        file = self.cell(row, name)
+        if not file:
+            raise self.wrong(row, f"no file in column {self.title(name)!r}")
+        return file
+
     def number(self, row: Row, name: str) -> float | None:
-        """A number; None for an empty cell."""
+        """A number; None for an empty cell, or without such a column."""
         cell = self.cell(row, name)
         if not cell or cell.lower() == "nan":
             return None
         return number_in(cell, f"column {self.title(name)!r}", self.path, row.line)
 
     def seconds(self, row: Row, name: str) -> float | None:
-        """Seconds, also as a clock; None for an empty cell."""
-        cell = self.cell(row, name)
-        if not cell or cell.lower() == "nan":
-            return None
-        return seconds_in(cell, f"column {self.title(name)!r}", self.path, row.line)
+        """Seconds: 12.5, or a clock such as 0:01:05; None for an empty cell."""
+        clock = _CLOCK.fullmatch(self.cell(row, name))
+        if clock is None:
+            return self.number(row, name)
+        hours, minutes, seconds = (float(part or 0) for part in clock.groups())
+        return 3600 * hours + 60 * minutes + seconds
 
     def wrong(self, row: Row, problem: str) -> DataError:
         """The error for a row."""

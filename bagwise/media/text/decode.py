@@ -51,41 +51,18 @@ class Decoded(NamedTuple):
 
 
 def clean(text: str) -> str:
-    r"""Line ends as ``\n`` and no lone half of a surrogate pair.
-
-    Examples
-    --------
-    >>> clean("one\r\ntwo\rthree \ud800")
-    'one\ntwo\nthree \ufffd'
-    """
+    r"""Line ends as ``\n`` and no lone half of a surrogate pair."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _HALVES.sub("\ufffd", text) if not text.isascii() else text
 
 
 def decode(content: bytes, encoding: str | None = None) -> Decoded:
-    """Text of some bytes.
+    """Text of the bytes of a whole file.
 
-    Parameters
-    ----------
-    content : bytes
-        The whole file.
-    encoding : str, optional
-        Name of the encoding. By default a byte order mark decides, then whether the bytes are UTF-8; UTF-16
-        without a mark is known by its zero bytes, a page of HTML by what it declares, and everything else is
-        taken for Windows-1252 (Latin-1 where that has no character).
-
-    Returns
-    -------
-    Decoded
-        ``text``, ``encoding`` and ``note``: what was guessed, or None.
-
-    Examples
-    --------
-    >>> decode("naïve".encode())
-    Decoded(text='naïve', encoding='utf-8', note=None)
-    >>> decode("naïve".encode("cp1252")).note
-    'is not UTF-8; read as Windows-1252'
+    Without an encoding a byte order mark decides, then whether the bytes are UTF-8; UTF-16 without a mark is
+    known by its zero bytes, a page of HTML by what it declares, and everything else is taken for Windows-1252
+    (Latin-1 where that has no character).
     """
     if encoding is not None:
         return _strict(content, encoding, None)
@@ -173,13 +150,7 @@ _AROUND_BREAKS = re.compile(r" *\n[ \n]*")
 
 
 def strip_html(text: str) -> str:
-    r"""Text of a page of HTML.
-
-    Examples
-    --------
-    >>> strip_html("<h1>Birds</h1><p>A wren &amp; a <b>robin</b>.<script>x = '<p>'</script><p>Two.")
-    'Birds\n\nA wren & a robin.\n\nTwo.'
-    """
+    """Text of a page of HTML."""
     out: list[str] = []
     at, broken, pre = 0, 0, 0
     last = text.rfind(">")
@@ -279,15 +250,9 @@ _MONTHS = _words(
 
 
 def paragraphs(text: str) -> np.ndarray:
-    r"""Runs of lines between empty lines, as an int64 array of rows (start, end), end exclusive.
+    """Runs of lines between empty lines, as an int64 array of rows (start, end), end exclusive.
 
     Parts are without the blanks around; those without a letter or digit are left out.
-
-    Examples
-    --------
-    >>> text = "One.\nStill one.\n\n  Two.\n"
-    >>> [text[a:b] for a, b in paragraphs(text)]
-    ['One.\nStill one.', 'Two.']
     """
     return _trimmed(text, _pieces(text, _EMPTY_LINE))
 

@@ -27,26 +27,9 @@ def rows_of_table(
     id_column: str | None = None,
     encoding: str | None = None,
 ) -> tuple[list[tuple[str, str]], str | None]:
-    r"""Id and text of every row, and what was guessed about the encoding.
+    """Id and text of every row of a table, known by the suffix of its name, and what was guessed to read it.
 
-    Parameters
-    ----------
-    name : str
-        Name of the file; its suffix tells the kind of table.
-    content : bytes
-        The whole file.
-    column : str, optional
-        Column of the text; by default the first of "text", "body", "content", ... that is there.
-    id_column : str, optional
-        Column that names the rows; by default "id", "bag_id", "doc_id", "document_id" or "uid", else rows are
-        numbered from 1.
-    encoding : str, optional
-        As in `decode`.
-
-    Examples
-    --------
-    >>> rows_of_table("a.csv", b"id,text\n7,One bird.\n8,Two birds.\n")
-    ([('7', 'One bird.'), ('8', 'Two birds.')], None)
+    Rows that no column names are numbered from 1.
     """
     text, _, note = decode(content, encoding)
     kind = Path(name.lower().removesuffix(".gz")).suffix

@@ -32,7 +32,6 @@ __all__ = [
     "hashed",
     "hashes",
     "learn_vocabulary",
-    "lowered",
     "tf_idf",
     "tokens",
     "word_bounds",
@@ -68,32 +67,16 @@ def _kinds() -> np.ndarray:
     return frozen(table)
 
 
-def lowered(text: str) -> str:
-    """The text in small letters, as long as before: the one letter that grows (İ) becomes a plain i.
-
-    Examples
-    --------
-    >>> lowered("İSTANBUL"), len("İ".lower())
-    ('istanbul', 2)
-    """
-    return text.replace("\u0130", "i").lower()
-
-
 def code_points(text: str) -> np.ndarray:
     """Characters as numbers."""
     return np.frombuffer(text.encode("utf-32-le", "replace"), dtype="<u4").astype(np.uint32, copy=False)
 
 
 def tokens(text: str, spans: np.ndarray, *, lowercase: bool = True) -> Tokens:
-    """Words of the parts of a text.
-
-    Examples
-    --------
-    >>> found = tokens("One two. A three.", np.array([[0, 8], [9, 17]]))
-    >>> found.letters.tobytes(), found.rows
-    (b'one two three ', array([0, 0, 1]))
-    """
-    codes = frozen(code_points(lowered(text) if lowercase else text))
+    """Words of the parts of a text."""
+    if lowercase:  # as long as before: the one letter that would grow (İ) becomes a plain i
+        text = text.replace("\u0130", "i").lower()
+    codes = frozen(code_points(text))
     starts, ends = frozen(spans[:, 0]), frozen(spans[:, 1])
     n_words, n_bytes = _count(codes, _kinds(), starts, ends)
     out = Tokens(np.empty(n_bytes, dtype=np.uint8), *(np.empty(n_words, dtype=np.int64) for _ in range(3)))
@@ -315,20 +298,9 @@ def learn_vocabulary(
     max_df: float = 1.0,
     max_terms: int | None = None,
 ) -> Vocabulary:
-    """Vocabulary and inverse document frequencies, a part (sentence, say) counting as a document.
+    """Vocabulary and inverse document frequencies from the words and the number of parts of each text.
 
-    Parameters
-    ----------
-    documents : iterable of (Tokens, number of parts)
-        Words of the training texts.
-    n_grams : pair of int
-        Shortest and longest run of words that is a term.
-    min_df : int
-        Terms in fewer parts are left out.
-    max_df : float
-        Terms in more than this share of all parts are left out.
-    max_terms : int, optional
-        Only so many of the most frequent terms are kept.
+    A part (sentence, say) counts as a document; see `TextToBags` for the arguments.
     """
     names: dict[int, str] = {}
     keys, in_parts, counts = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)

@@ -1,4 +1,4 @@
-"""Plain tables: a column with files; labels in one cell, in several columns, or one row each.
+"""Plain tables (files in a column, labels in one cell, in several columns, or one row each), and JSON lines.
 
 What is taken for what is decided by the names of the columns (lists below); a table without a header is known
 by a first cell that names a file. Nothing is guessed in silence: the kind of the notes says every choice.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from bagwise.errors import DataError, listed
-from bagwise.media.labels._parts import check_order, is_label, plain_name, split_labels
+from bagwise.io._source import json_lines
+from bagwise.media.labels._parts import Node, check_order, is_label, plain_name, split_labels
 from bagwise.media.labels.matching import match_files
 from bagwise.media.labels.span import Notes, Span
 from bagwise.media.labels.table import Row, Table
@@ -37,6 +39,7 @@ _SCORES = ("score", "probability", "confidence")
 _FLAGS = {"1": True, "1.0": True, "true": True, "yes": True, "x": True, "0": False, "0.0": False,
           "false": False, "no": False, "": False}  # fmt: skip
 _ROW = "(row)"  # a column of our own
+_SUFFIX = re.compile(r"\.\w{2,5}$")
 _LONGEST = 500  # letters of the name of a file
 _NUMBERED = re.compile(r"(label|tag|class|species|topic|category|diagnosis)s?[ _.-]?\d+")
 
@@ -52,8 +55,9 @@ def plain_table(
     """What a plain table says; see `read_labels` for the arguments."""
     table, headless = _with_header(table, files)
     rows = {} if file_column or table.has("id") else own_rows(table.path, files)
-    if rows:
-        table = _numbered(table, rows)
+    if rows:  # their names, as a first column
+        named = [Row([rows.get(k, f"#{k}"), *row.cells], row.line) for k, row in enumerate(table.rows, 1)]
+        table = Table(table.path, [_ROW, *table.header], named)
     file = _asked(table, file_column) if file_column else _ROW if rows else _file_column(table, files)
     place = _place_columns(table)
     taken = {file, *place.values(), *(name for name in _SCORES if table.has(name))}
@@ -68,17 +72,22 @@ def plain_table(
     if kind == "flags":
         choice = f"labels are the {len(columns)} columns of 0 and 1"
     else:
-        separator = separator or _separator(table, columns)
+        if not separator:  # ``;``, else ``|``, else a comma, else one label in each cell
+            every = (table.cell(row, name) for row in table.rows for name in columns)
+            cells = [cell for cell in every if cell[:1] != "["]
+            separator = next((mark for mark in ";|," if any(mark in cell for cell in cells)), None)
         between = f" separated by {separator!r}" if separator else ""
         choice = f"labels in {shown}{between}"
     for row in table.rows:
-        name = table.cell(row, file)
-        if not name:
-            raise table.wrong(row, f"no file in column {table.title(file)!r}")
+        name = table.file(row, file)
         notes.look(name)
         where = _place(table, row, place)
-        for label in _labels(table, row, columns, kind, separator):
-            notes.spans.append(Span(name, label, **where))
+        if kind == "flags":
+            labels = [table.title(column) for column in columns if _flag(table, row, column)]
+        else:
+            found = (split_labels(table.cell(row, column), separator) for column in columns)
+            labels = [label for label in dict.fromkeys(chain(*found)) if is_label(label)]
+        notes.spans.extend(Span(name, label, **where) for label in labels)
     left = [
         table.header[k]
         for name, k in table.place.items()
@@ -93,21 +102,15 @@ def plain_table(
     return notes
 
 
-def _numbered(table: Table, names: dict[int, str]) -> Table:
-    """The table with the names of its own rows as a first column."""
-    rows = [Row([names.get(k, f"#{k}"), *row.cells], row.line) for k, row in enumerate(table.rows, 1)]
-    return Table(table.path, [_ROW, *table.header], rows)
-
-
 def _with_header(table: Table, files: Sequence[str]) -> tuple[Table, bool]:
     """The table; if its first row already names a file and its labels, with a header of our own."""
     first = table.header[0] if table.header else ""
     if len(table.header) < 2 or first.lower() in _FILES:
         return table, False
     try:
-        known = bool(match_files([first], files)[0]) or any(
-            _same_suffix(first, file) for file in files[:1000]
-        )
+        # a file at hand, or what looks like one of the same kind, such as another ``.wav``
+        suffixes = {found[0].lower() for file in files[:1000] if (found := _SUFFIX.search(file))}
+        known = bool(match_files([first], files)[0]) or plain_name(first).lower().endswith(tuple(suffixes))
     except DataError:  # it could mean several files
         known = True
     if not known:
@@ -115,12 +118,6 @@ def _with_header(table: Table, files: Sequence[str]) -> tuple[Table, bool]:
     header = ["file", "labels"] if len(table.header) == 2 else ["file"]
     header += [f"label_{k}" for k in range(1, len(table.header))][: len(table.header) - len(header)]
     return Table(table.path, header, [Row(table.header, 1), *table.rows]), True
-
-
-def _same_suffix(cell: str, file: str) -> bool:
-    """Whether a cell looks like a file of the same kind, such as another ``.wav``."""
-    suffix = re.search(r"\.\w{2,5}$", file)
-    return suffix is not None and plain_name(cell).lower().endswith(suffix[0].lower())
 
 
 def _asked(table: Table, name: str) -> str:
@@ -154,13 +151,7 @@ def _names_files(table: Table, column: str, files: Sequence[str]) -> bool:
 
 
 def own_rows(path: Path, files: Sequence[str]) -> dict[int, str]:
-    """Bags that are the numbered rows of this very file, by number; none where rows have ids.
-
-    Examples
-    --------
-    >>> own_rows(Path("x/articles.csv"), ["articles.csv#1", "articles.csv#2", "b.txt"])
-    {1: 'articles.csv#1', 2: 'articles.csv#2'}
-    """
+    """Bags that are the numbered rows of this very file (``table.csv#1``); none where rows have ids."""
     parts = [(file, *file.partition("#")[::2]) for file in files if "#" in file]
     own = {key: file for file, whole, key in parts if whole.rpartition("/")[2] == path.name}
     numbers = {
@@ -197,21 +188,6 @@ def _label_columns(table: Table, taken: set[str]) -> tuple[list[str], str]:
         path=table.path,
         line=1,
     )
-
-
-def _separator(table: Table, columns: list[str]) -> str | None:
-    """What stands between labels in one cell: ``;``, else ``|``, else a comma; None where nothing does."""
-    cells = [
-        cell for row in table.rows for name in columns if (cell := table.cell(row, name)) and cell[0] != "["
-    ]
-    return next((mark for mark in (";", "|", ",") if any(mark in cell for cell in cells)), None)
-
-
-def _labels(table: Table, row: Row, columns: list[str], kind: str, separator: str | None) -> list[str]:
-    if kind == "flags":
-        return [table.title(name) for name in columns if _flag(table, row, name)]
-    found = [label for name in columns for label in split_labels(table.cell(row, name), separator)]
-    return [label for label in dict.fromkeys(found) if is_label(label)]
 
 
 def _flag(table: Table, row: Row, name: str) -> bool:
@@ -253,11 +229,106 @@ def _place(table: Table, row: Row, columns: dict[str, str]) -> dict[str, Any]:
     if "xmin" in values:
         x0, y0, x1, y1 = (float(values[name] or 0) for name in ("xmin", "ymin", "xmax", "ymax"))
         values = {"x": x0, "y": y0, "width": x1 - x0, "height": y1 - y0}
-    if "start" in values:
-        check_order(values["start"] or 0, values["end"] or 0, "a span", table.path, row.line)
-    elif "start_char" in values:
-        check_order(values["start_char"] or 0, values["end_char"] or 0, "a span", table.path, row.line)
+    if "x" not in values:
+        first, last = (values[name] or 0 for name in list(must)[:2])
+        check_order(first, last, "a span", table.path, row.line)
+    if "start_char" in values:
         values = {name: int(value or 0) for name, value in values.items()}
-    elif (values["width"] or 0) < 0 or (values["height"] or 0) < 0:
+    elif "x" in values and min(values["width"] or 0, values["height"] or 0) < 0:
         raise table.wrong(row, "a box with a negative side")
     return {**found, **values}
+
+
+# ----------------------------------------------------------------------
+# One JSON object per line: doccano, Prodigy, and plain ``{"file": ..., "labels": [...]}``
+#
+# doccano: ``label`` is a list of names (of the document) or of spans; ``entities`` the same with ids.
+# Prodigy: ``spans`` of accepted tasks; ``accept`` holds the choices. A rejected task says nothing.
+
+
+_FILE_KEYS = ("file", "filename", "file_name", "path", "name", "source", "audio", "image", "id")
+_LABEL_KEYS = ("labels", "label", "entities", "tags", "topics", "categories")
+
+
+def read_lines(path: Path, text: str, files: Sequence[str] = ()) -> Notes:
+    """What a file of JSON lines says."""
+    notes, own = Notes("JSON lines"), own_rows(path, files)
+    for number, (line, row) in enumerate(json_lines(text, path), 1):
+        node = Node(row, path, line=line)
+        if own:
+            node.value["file"] = own.get(number, f"#{number}")
+        if "spans" in node.value or "answer" in node.value or "accept" in node.value:
+            notes.kind = "Prodigy annotations"
+            _prodigy(notes, node)
+        else:
+            if "text" in node.value:
+                notes.kind = "doccano annotations"
+            _labelled(notes, node)
+    if not notes.spans:
+        raise DataError("holds no labelled line", path=path)
+    return notes
+
+
+def read_mapping(path: Path, value: Any) -> Notes:
+    """A plain object from files to labels, such as ``{"a.wav": ["wren"], "b.wav": "robin"}``."""
+    notes = Notes("JSON object from files to labels")
+    for file, node in Node(value, path).pairs():
+        notes.look(file)
+        labels = [node] if isinstance(node.value, str) else list(node.items())
+        notes.spans.extend(Span(file, label.text()) for label in labels if is_label(label.text()))
+    return notes
+
+
+def _file(node: Node) -> str:
+    meta = node.value.get("meta")
+    for about in (node.value, meta if isinstance(meta, dict) else {}):
+        for key in _FILE_KEYS:
+            value = about.get(key)
+            if isinstance(value, (str, int)) and not isinstance(value, bool) and value != "":
+                return str(value)
+    raise node.wrong('names no file; give it as "file"')
+
+
+def _labelled(notes: Notes, node: Node) -> None:
+    file = _file(node)
+    key = next((key for key in _LABEL_KEYS if node.value.get(key) is not None), None)
+    if key is None:
+        return
+    notes.look(file)
+    given = node[key]
+    for entry in [given] if isinstance(given.value, str) else given.items():
+        if isinstance(entry.value, (str, int)):
+            if is_label(entry.text()):
+                notes.spans.append(Span(file, entry.text()))
+            continue
+        if isinstance(entry.value, dict):
+            names = ("start_offset", "end_offset") if "start_offset" in entry.value else ("start", "end")
+            parts = [entry[name] for name in (*names, "label")]
+        else:
+            parts = list(entry.items())
+        if len(parts) != 3:
+            raise entry.wrong("expected [start, end, label]")
+        if is_label(parts[2].text()):
+            notes.spans.append(_characters(file, *parts))
+
+
+def _characters(file: str, start: Node, end: Node, label: Node) -> Span:
+    first, last = int(start.number()), int(end.number())
+    check_order(first, last, start.where or "a span", start.path, start.line)
+    return Span(file, label.text(), start_char=first, end_char=last)
+
+
+def _prodigy(notes: Notes, node: Node) -> None:
+    if node.value.get("answer", "accept") != "accept":
+        return
+    file = _file(node)
+    notes.look(file)
+    notes.spans.extend(Span(file, chosen.text()) for chosen in node.each("accept"))
+    if node.get("accept") is None and isinstance(node.value.get("label"), str):
+        notes.spans.append(Span(file, node["label"].text()))
+    for span in node.each("spans"):
+        notes.spans.append(_characters(file, *(span[key] for key in ("start", "end", "label"))))
+    for span in node.each("audio_spans"):
+        name, begin, end = span["label"].text(), span["start"].number(), span["end"].number()
+        check_order(begin, end, span.where, span.path, span.line)
+        notes.spans.append(Span(file, name, start=begin, end=end))
