@@ -74,11 +74,11 @@ def needs_optional():
         for path in FILES
     }
     known = ALWAYS | {"bagwise"}
-    found = {module for module, whats in tops.items() if {w.partition(".")[0] for w in whats} - known}
+    found = {module for module, names in tops.items() if {w.partition(".")[0] for w in names} - known}
     while more := {
         module
-        for module, whats in tops.items()
-        if module not in found and any(w in found or w.rpartition(".")[0] in found for w in whats)
+        for module, names in tops.items()
+        if module not in found and any(w in found or w.rpartition(".")[0] in found for w in names)
     }:
         found |= more
     return found
