@@ -47,7 +47,7 @@ def learn(
     feed = course.feed(bags, Y, weights)
     source = Source(lambda parts, _: iter([(feed, parts)]), bags.n_instances / len(bags))
     members, answers, _ = train(model, course, source, parts, HeldOut(bags, Y, feed, parts))
-    _calibrated_by(model, answers, Y, weights)
+    _learn_probabilities(model, answers, Y, weights)
     if more_to_come:
         model._moments = [member.moments for member in members]
         model._scored = [answers[-_LATEST:], Y[-_LATEST:]]
@@ -65,7 +65,7 @@ def learn_from_parts(model: Any, blocks: Blocks) -> None:
     source = Source(partial(_mixed_feeds, course, blocks), n_instances / blocks.n_bags, blocks.key)
     _, answers, Y = train(model, course, source, parts, _gathered(course, blocks, parts))
     always = shards.label_counts == len(shards)
-    _calibrated_by(model, answers, Y, always=always, n_bags=len(shards))
+    _learn_probabilities(model, answers, Y, always=always, n_bags=len(shards))
 
 
 def go_on(model: Any, bags: Any, Y: np.ndarray) -> None:
@@ -88,7 +88,7 @@ def go_on(model: Any, bags: Any, Y: np.ndarray) -> None:
     model._moments, model._scored = [member.moments for member in trained], [answers, labels]
     model._pieces += 1
     if ((labels >= 0) & np.isfinite(answers)).any(axis=1).sum() >= _ENOUGH:
-        _calibrated_by(model, answers, labels)
+        _learn_probabilities(model, answers, labels)
 
 
 def plan_of(model: Any) -> Plan:
@@ -119,7 +119,9 @@ def _course(
     return Course(plan_of(model), settings, model._scaling, device, seeds, model.refit)
 
 
-def _calibrated_by(model: Any, answers: np.ndarray, Y: np.ndarray, weights: Any = None, **facts: Any) -> None:
+def _learn_probabilities(
+    model: Any, answers: np.ndarray, Y: np.ndarray, weights: Any = None, **facts: Any
+) -> None:
     known = np.where(Y >= 0, answers, np.nan)
     found = calibrate(known, np.maximum(Y, 0), weights, **facts)
     if not np.isfinite(known).any():  # too few bags to hold some out: scores stay as they are
